@@ -1,0 +1,44 @@
+# make demo, make test: each sets up .venv when it has to, then does the job.
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
+
+# Where the real data sets lie (california_housing.csv.gz, credit_default.csv.gz).
+ifneq ($(wildcard ../shared/data),)
+export PRIVET_DATA ?= $(abspath ../shared/data)
+endif
+
+.PHONY: setup demo test lint check format bench-reference clean
+
+setup: $(READY)
+
+$(READY): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
+	  { echo "Privet needs Python 3.10 or later; set PYTHON=/path/to/python3"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	@touch $@
+
+demo: setup
+	$(BIN)/privet simulate --data breast-cancer --parties 4 --tables 10 --depth 3 --buckets 32
+
+test: setup lint
+	$(BIN)/pytest
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: setup
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench-reference: setup
+	$(BIN)/python benchmarks/reference_cost.py
+
+clean:
+	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

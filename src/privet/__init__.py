@@ -1,0 +1,61 @@
+"""Gradient boosted decision tables over columns that several organisations hold."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from privet.boosting.model import Feature, Model
+from privet.boosting.params import Params
+from privet.data.datasets import DATASETS, DataSet, load_dataset
+from privet.data.frame import Frame
+from privet.data.reader import read_frame
+from privet.errors import (
+    DataError,
+    InputError,
+    ModelError,
+    ParameterError,
+    PrivetError,
+    UnavailableError,
+)
+from privet.service.experiment import Experiment, run
+from privet.service.model_file import load_model, save_model
+from privet.service.report import Report
+from privet.version import __version__
+
+if TYPE_CHECKING:
+    from privet.estimator import PrivetClassifier, PrivetRegressor
+
+__all__ = [
+    "DATASETS",
+    "DataError",
+    "DataSet",
+    "Experiment",
+    "Feature",
+    "Frame",
+    "InputError",
+    "Model",
+    "ModelError",
+    "ParameterError",
+    "Params",
+    "PrivetClassifier",
+    "PrivetError",
+    "PrivetRegressor",
+    "Report",
+    "UnavailableError",
+    "__version__",
+    "load_dataset",
+    "load_model",
+    "read_frame",
+    "run",
+    "save_model",
+]
+
+
+def __getattr__(name: str) -> object:
+    # The estimators come when they are first asked for: with them comes scikit-learn, whose two
+    # seconds of importing a command that does not need it should not spend.
+    if name in ("PrivetClassifier", "PrivetRegressor"):
+        from privet import estimator
+
+        return getattr(estimator, name)
+    raise AttributeError(f"module 'privet' has no attribute {name!r}")

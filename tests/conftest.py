@@ -1,0 +1,30 @@
+"""What several test modules need."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from privet import DataSet, load_dataset
+
+_FILES = {"california": "california_housing.csv.gz", "credit": "credit_default.csv.gz"}
+
+
+@pytest.fixture(scope="session")
+def real_data() -> Callable[[str], DataSet]:
+    """Load a data set by name, or skip and say what is missing. Tests never download."""
+    loaded: dict[str, DataSet] = {}
+
+    def load(name: str) -> DataSet:
+        if name in _FILES:
+            path = Path(os.environ.get("PRIVET_DATA", "")) / _FILES[name]
+            if not path.is_file():
+                pytest.skip(f"{_FILES[name]} is not in PRIVET_DATA: {name} is NOT tested")
+        if name not in loaded:
+            loaded[name] = load_dataset(name)
+        return loaded[name]
+
+    return load

@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+from pydantic import ValidationError
+
+from privet import ParameterError, Params
+
+
+def test_a_value_is_frozen() -> None:
+    params = Params(task="regression")
+    with pytest.raises(ValidationError, match="frozen"):
+        params.tables = 3
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "complaint"),
+    [
+        ("tables", 0, "greater than or equal to 1, got 0"),
+        ("depth", 0, "greater than or equal to 1"),
+        ("depth", 11, "less than or equal to 10, got 11"),
+        ("buckets", 1, "greater than or equal to 2, got 1"),
+        ("buckets", 257, "less than or equal to 256"),
+        ("l2", 0.0, "greater than 0"),
+        ("l2", math.inf, "finite"),
+        ("learning_rate", 0.0, "greater than 0"),
+        ("learning_rate", 1.5, "less than or equal to 1"),
+        ("learning_rate", math.nan, "finite"),
+        ("base_score", math.nan, "finite"),
+        ("task", "ranking", "'regression' or 'classification', got 'ranking'"),
+        ("tables", "10", "valid integer, got '10'"),
+        ("tables", True, "valid integer, got True"),
+        ("trees", 3, "there is no such parameter"),
+    ],
+)
+def test_a_bad_value_is_named(key: str, value: object, complaint: str) -> None:
+    with pytest.raises(ParameterError, match=rf"^{key}: .*{complaint}"):
+        Params.parse({"task": "regression", key: value})
+
+
+def test_every_bad_key_is_named_at_once() -> None:
+    with pytest.raises(ParameterError, match=r"task: is required; depth: .*got 99") as caught:
+        Params.parse({"depth": 99})
+    assert isinstance(caught.value, ValueError)
+
+
+def test_a_long_value_is_cut_in_the_message() -> None:
+    with pytest.raises(ParameterError) as caught:
+        Params.parse({"task": "x" * 1000})
+    assert len(str(caught.value)) < 200

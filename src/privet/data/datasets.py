@@ -1,0 +1,127 @@
+"""The data sets of the paper's evaluation, by name."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from privet.config import Task
+from privet.data.frame import Frame
+from privet.data.reader import read_frame
+from privet.errors import DataError, UnavailableError
+
+# The UCI set's own names; OpenML's copy calls the same columns x1 to x23.
+_CREDIT_COLUMNS = (
+    *("LIMIT_BAL", "SEX", "EDUCATION", "MARRIAGE", "AGE"),
+    *(f"PAY_{month}" for month in (0, 2, 3, 4, 5, 6)),
+    *(f"BILL_AMT{month}" for month in range(1, 7)),
+    *(f"PAY_AMT{month}" for month in range(1, 7)),
+)
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """A labelled frame, and what there is to learn from it."""
+
+    name: str
+    task: Task
+    frame: Frame
+
+
+def load_dataset(name: str) -> DataSet:
+    """Return the data set of that name.
+
+    `california` and `credit` are read from the folder in the environment variable PRIVET_DATA;
+    where they are not there, scikit-learn downloads them and keeps them in its own cache.
+    """
+    if name not in _LOADERS:
+        raise DataError(f"there is no data set {name!r}; there are {', '.join(DATASETS)}")
+    return _LOADERS[name]()
+
+
+def _breast_cancer() -> DataSet:
+    from sklearn import datasets
+
+    bunch = datasets.load_breast_cancer()
+    return DataSet(
+        "breast-cancer", "classification", _frame(bunch.data, bunch.target, bunch.feature_names)
+    )
+
+
+def _california() -> DataSet:
+    def fetch() -> Frame:
+        from sklearn import datasets
+
+        bunch = datasets.fetch_california_housing()
+        return _frame(bunch.data, bunch.target, bunch.feature_names)
+
+    return DataSet("california", "regression", _real("california_housing.csv.gz", fetch))
+
+
+def _credit() -> DataSet:
+    def fetch() -> Frame:
+        from sklearn import datasets
+
+        bunch = datasets.fetch_openml(data_id=42477, as_frame=False, parser="liac-arff")
+        return _frame(bunch.data.astype(float), bunch.target.astype(float), _CREDIT_COLUMNS)
+
+    return DataSet("credit", "classification", _real("credit_default.csv.gz", fetch))
+
+
+def _real(file_name: str, fetch: Callable[[], Frame]) -> Frame:
+    """Read a file of the folder in PRIVET_DATA, or fetch what it would hold."""
+    folder = os.environ.get("PRIVET_DATA")
+    if folder and (path := Path(folder) / file_name).exists():
+        return read_frame(path, id_column="id", label_column="label")
+    try:
+        return fetch()
+    except OSError as error:  # what urllib raises without a network
+        where = f"not in {folder} (PRIVET_DATA)" if folder else "PRIVET_DATA is not set"
+        raise UnavailableError(
+            f"{file_name} is not to be had: {where}, and the download failed ({error}); "
+            "put the file into a folder and set PRIVET_DATA to that folder"
+        ) from error
+
+
+def _synthetic_regression(name: str, n_features: int, seed: int) -> DataSet:
+    from sklearn import datasets
+
+    data, target = datasets.make_regression(
+        n_samples=20_000, n_features=n_features, n_informative=10, noise=10.0, random_state=seed
+    )
+    return DataSet(name, "regression", _frame(data, target))
+
+
+def _synthetic_classification(name: str, n_features: int, seed: int) -> DataSet:
+    from sklearn import datasets
+
+    data, target = datasets.make_classification(
+        n_samples=20_000, n_features=n_features, n_informative=10, random_state=seed
+    )
+    return DataSet(name, "classification", _frame(data, target))
+
+
+def _frame(data: np.ndarray, target: np.ndarray, names: Iterable[object] | None = None) -> Frame:
+    columns = np.ascontiguousarray(data.T, dtype=np.float64)
+    labels = [f"x{i}" for i in range(1, len(columns) + 1)] if names is None else names
+    return Frame(
+        names=tuple(str(name) for name in labels),
+        columns=columns,
+        ids=np.arange(columns.shape[1]).astype(np.str_),
+        label=target.astype(np.float64),
+    )
+
+
+_LOADERS: dict[str, Callable[[], DataSet]] = {
+    "breast-cancer": _breast_cancer,
+    "california": _california,
+    "credit": _credit,
+    "syn-a": lambda: _synthetic_regression("syn-a", 80, seed=1),
+    "syn-b": lambda: _synthetic_regression("syn-b", 60, seed=2),
+    "syn-c": lambda: _synthetic_classification("syn-c", 40, seed=3),
+}
+DATASETS = tuple(_LOADERS)

@@ -1,0 +1,81 @@
+"""A frame: rows that belong to samples, named numeric columns, and perhaps ids and a label.
+
+Missing values are NaN. There are no infinities: a file that holds one is refused, since it is
+more often a division gone wrong than a measurement.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from privet.arrays import FloatArray, IndexArray, TextArray
+from privet.errors import DataError
+
+
+@dataclass(frozen=True)
+class Frame:
+    """Columns of the same samples."""
+
+    names: tuple[str, ...]
+    columns: FloatArray
+    """A row a column, so that each column lies together in memory: (n_columns, n_samples)."""
+    ids: TextArray | None = None
+    label: FloatArray | None = None
+
+    def __post_init__(self) -> None:
+        if self.columns.ndim != 2 or len(self.names) != len(self.columns):
+            raise DataError(
+                f"{len(self.names)} column names for columns of shape {self.columns.shape}"
+            )
+        refuse_repeats(self.names, "column")
+        for what, values in (("ids", self.ids), ("label", self.label)):
+            if values is not None and values.shape != (self.n_samples,):
+                raise DataError(
+                    f"{what} of shape {values.shape} for a table of {self.n_samples} rows"
+                )
+
+    @property
+    def n_samples(self) -> int:
+        """How many rows there are."""
+        return int(self.columns.shape[1])
+
+    def select(self, names: Sequence[str]) -> Frame:
+        """Return the named columns, in that order."""
+        position = {name: i for i, name in enumerate(self.names)}
+        for name in names:
+            if name not in position:
+                raise DataError(f"there is no column {name!r}; there are {listing(self.names)}")
+        return replace(
+            self, names=tuple(names), columns=self.columns[[position[name] for name in names]]
+        )
+
+    def take(self, rows: IndexArray) -> Frame:
+        """Return the given rows, in that order."""
+        return replace(
+            self,
+            columns=np.ascontiguousarray(self.columns[:, rows]),
+            ids=None if self.ids is None else self.ids[rows],
+            label=None if self.label is None else self.label[rows],
+        )
+
+
+def listing(names: Sequence[str], most: int = 12) -> str:
+    """Return names for an error message, not too many of them."""
+    shown = ", ".join(repr(str(name)) for name in names[:most])
+    return shown + (f" and {len(names) - most} more" if len(names) > most else "") or "none"
+
+
+def refuse_repeats(values: Sequence[str] | TextArray, what: str) -> None:
+    """Raise DataError unless the values all differ."""
+    array = np.asarray(values, dtype=np.str_)
+    order = np.argsort(array, kind="stable")
+    repeats = np.flatnonzero(array[order][1:] == array[order][:-1])
+    if len(repeats):
+        first, again = order[repeats[0]], order[repeats[0] + 1]
+        raise DataError(
+            f"the {what} {str(array[first])!r} is there twice, as number {first + 1} and "
+            f"{again + 1}: keep one"
+        )

@@ -1,0 +1,209 @@
+"""Reading a table from a CSV or Parquet file, gzip-compressed or not.
+
+What a file is shows in its first bytes, not in its name. A cell that cannot be a number is an
+error that names its column and row: a value silently taken for missing would change the model.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as pacsv
+import pyarrow.parquet as pq
+
+from privet.arrays import FloatArray, TextArray
+from privet.data.frame import Frame, listing, refuse_repeats
+from privet.errors import DataError
+
+_GZIP, _PARQUET = b"\x1f\x8b", b"PAR1"
+
+
+def read_frame(
+    path: str | Path,
+    *,
+    id_column: str | None = None,
+    label_column: str | None = None,
+    columns: Sequence[str] | None = None,
+) -> Frame:
+    """Read the columns named, or all but the id and the label, as numbers.
+
+    Ids are compared as text, so that 7 in one participant's Parquet file and `7` in another's CSV
+    are the same sample.
+    """
+    path = Path(path)
+    content = _content(path)
+    try:
+        wanted = _wanted_columns(_column_names(content), id_column, label_column, columns)
+        table = _read(content, wanted, id_column, label_column)
+        frame = Frame(
+            names=tuple(wanted),
+            columns=np.stack([_numbers(table[name], name) for name in wanted])
+            if wanted
+            else np.empty((0, table.num_rows)),
+            ids=None if id_column is None else _ids(table[id_column], id_column),
+            label=None if label_column is None else _numbers(table[label_column], label_column),
+        )
+    except DataError as error:
+        raise DataError(f"{path}: {error}") from None
+    except pa.ArrowException as error:
+        raise DataError(f"{path}: cannot be read: {str(error).splitlines()[0]}") from None
+    if frame.n_samples == 0:
+        raise DataError(f"{path}: the table has a header but no rows")
+    return frame
+
+
+def column_names(path: str | Path) -> list[str]:
+    """Return the names of a file's columns."""
+    path = Path(path)
+    try:
+        return _column_names(_content(path))
+    except DataError as error:
+        raise DataError(f"{path}: {error}") from None
+    except pa.ArrowException as error:
+        raise DataError(f"{path}: cannot be read: {str(error).splitlines()[0]}") from None
+
+
+def _content(path: Path) -> pa.Buffer:
+    """Return the bytes of a file, decompressed."""
+    try:
+        content = path.read_bytes()
+        if content.startswith(_GZIP):
+            content = gzip.decompress(content)
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise DataError(f"{path}: the gzip file is damaged: {error}") from None
+    except OSError as error:
+        raise DataError(f"{path}: {error.strerror or error}") from None
+    if not content.strip():
+        raise DataError(f"{path}: the file is empty")
+    return pa.py_buffer(content)
+
+
+def _is_parquet(content: pa.Buffer) -> bool:
+    return bytes(content.slice(0, min(4, content.size))) == _PARQUET
+
+
+def _column_names(content: pa.Buffer) -> list[str]:
+    if _is_parquet(content):
+        names: list[str] = pq.read_schema(pa.BufferReader(content)).names
+        return names
+    text = io.TextIOWrapper(io.BytesIO(content.to_pybytes()), encoding="utf-8-sig", newline="")
+    try:
+        return next((row for row in csv.reader(text) if row), [])
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise DataError(f"not CSV in UTF-8: {error}") from None
+
+
+def _wanted_columns(
+    names: list[str],
+    id_column: str | None,
+    label_column: str | None,
+    columns: Sequence[str] | None,
+) -> list[str]:
+    refuse_repeats(names, "column")
+    special = [name for name in (id_column, label_column) if name is not None]
+    for name in [*special, *(columns or ())]:
+        if name not in names:
+            raise DataError(f"there is no column {name!r}; there are {listing(names)}")
+    for name in columns or ():
+        if name in special:
+            raise DataError(f"column {name!r} is the id or the label and cannot be a feature too")
+    return list(columns) if columns is not None else [n for n in names if n not in special]
+
+
+def _read(
+    content: pa.Buffer, wanted: list[str], id_column: str | None, label_column: str | None
+) -> pa.Table:
+    numeric = [*wanted, *([] if label_column is None else [label_column])]
+    text = [] if id_column is None else [id_column]
+    if _is_parquet(content):
+        return pq.read_table(pa.BufferReader(content), columns=[*numeric, *text])
+    try:
+        return _read_csv(content, numeric, text)
+    except pa.ArrowInvalid:
+        # Some cell is no number. As text the table can be read, and then searched for it.
+        return _read_csv(content, [], [*numeric, *text])
+
+
+def _read_csv(content: pa.Buffer, numeric: list[str], text: list[str]) -> pa.Table:
+    types = dict.fromkeys(numeric, pa.float64()) | dict.fromkeys(text, pa.string())
+    return pacsv.read_csv(
+        pa.BufferReader(content),
+        parse_options=pacsv.ParseOptions(newlines_in_values=True),
+        convert_options=pacsv.ConvertOptions(
+            include_columns=[*numeric, *text],
+            column_types=types,
+            strings_can_be_null=True,
+            quoted_strings_can_be_null=True,
+        ),
+    )
+
+
+def _numbers(column: pa.ChunkedArray, name: str) -> FloatArray:
+    """Return a column as finite numbers or NaN; name the first cell that is neither."""
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+        values = _parse(column, name)
+    elif (
+        pa.types.is_integer(column.type)
+        or pa.types.is_floating(column.type)
+        or pa.types.is_decimal(column.type)
+        or pa.types.is_boolean(column.type)
+        or pa.types.is_null(column.type)
+    ):
+        values = column.cast(pa.float64(), safe=False).to_numpy()
+    else:
+        raise DataError(f"column {name!r} holds {column.type}, not numbers")
+    values = np.array(values, dtype=np.float64)
+    if np.isinf(values).any():
+        row = int(np.flatnonzero(np.isinf(values))[0])
+        raise DataError(
+            f"column {name!r}, row {row + 1} is infinite; write a finite number, "
+            "or leave the cell empty where the value is missing"
+        )
+    return values
+
+
+def _parse(column: pa.ChunkedArray, name: str) -> FloatArray:
+    """Return numbers written as text."""
+
+    def parse(start: int, end: int) -> FloatArray:
+        text = pc.utf8_trim_whitespace(column.slice(start, end - start))
+        return np.asarray(text.cast(pa.float64()).to_numpy())
+
+    try:
+        return parse(0, len(column))
+    except pa.ArrowInvalid:
+        pass
+    start, end = 0, len(column)  # the first bad cell lies in between: halve that
+    while end - start > 1:
+        middle = (start + end) // 2
+        try:
+            parse(start, middle)
+            start = middle
+        except pa.ArrowInvalid:
+            end = middle
+    raise DataError(
+        f"column {name!r}, row {end}: {column[start].as_py()!r} is not a number; correct it, "
+        "leave the cell empty where the value is missing, or leave the column out"
+    )
+
+
+def _ids(column: pa.ChunkedArray, name: str) -> TextArray:
+    if pa.types.is_floating(column.type):
+        raise DataError(f"the id column {name!r} holds fractions; ids are text or whole numbers")
+    text = column.cast(pa.string())
+    if text.null_count:
+        row = text.is_null().to_pylist().index(True)
+        raise DataError(f"the id column {name!r} is empty in row {row + 1}")
+    ids = np.asarray(text.to_pylist(), dtype=np.str_)
+    refuse_repeats(ids, "id")
+    return ids

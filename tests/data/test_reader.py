@@ -1,0 +1,185 @@
+from __future__ import annotations
+
+import gzip
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from privet import DataError, Frame, read_frame
+from privet.data.reader import column_names
+
+CSV = "id,age,income,label\n007,31,1.5e3,0\n8,,2000,1\nx9,-4.25,NA,1\n"
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Callable[[str | bytes], Path]:
+    def write(content: str | bytes) -> Path:
+        path = tmp_path / "table"
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return path
+
+    return write
+
+
+@pytest.fixture
+def parquet(tmp_path: Path) -> Callable[..., Path]:
+    def parquet(compression: str = "snappy", **columns: Any) -> Path:
+        path = tmp_path / "table"
+        pq.write_table(pa.table(columns), path, compression=compression)
+        return path
+
+    return parquet
+
+
+def check(frame: Frame) -> None:
+    assert frame.names == ("age", "income")
+    assert frame.columns.dtype == np.float64
+    np.testing.assert_array_equal(frame.columns, [[31, np.nan, -4.25], [1500, 2000, np.nan]])
+    assert frame.ids is not None
+    assert frame.ids.tolist() == ["007", "8", "x9"]
+    assert frame.label is not None
+    assert frame.label.tolist() == [0.0, 1.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        CSV.encode(),
+        gzip.compress(CSV.encode()),
+        b"\xef\xbb\xbf" + CSV.encode(),
+        CSV.replace("\n", "\r\n").encode(),
+        CSV.rstrip().encode(),
+        CSV.replace("31", '"31"').replace(",,", ',"",').encode(),
+        b"\n" + CSV.encode() + b"\n",
+    ],
+    ids=["plain", "gzip", "byte-order-mark", "crlf", "no-last-newline", "quoted", "blank-lines"],
+)
+def test_csv(write: Callable[[bytes], Path], content: bytes) -> None:
+    check(read_frame(write(content), id_column="id", label_column="label"))
+
+
+@pytest.mark.parametrize("compression", ["none", "gzip", "zstd"])
+@pytest.mark.parametrize("outer", [bytes, gzip.compress])
+def test_parquet(
+    parquet: Callable[..., Path], compression: str, outer: Callable[[bytes], bytes]
+) -> None:
+    path = parquet(
+        compression,
+        id=["007", "8", "x9"],
+        age=[31.0, None, -4.25],
+        income=pa.array([Decimal("1500.00"), Decimal("2000.00"), None]),
+        label=pa.array([False, True, True]),
+    )
+    path.write_bytes(outer(path.read_bytes()))
+    check(read_frame(path, id_column="id", label_column="label"))
+
+
+def test_parquet_types(parquet: Callable[..., Path]) -> None:
+    path = parquet(
+        id=[1, 2],
+        small=pa.array([1, None], pa.int8()),
+        nothing=pa.array([None, None], pa.null()),
+        text=["1.5", " 2 "],
+        coded=pa.array(["7", "8"]).dictionary_encode(),
+    )
+    frame = read_frame(path, id_column="id")
+    np.testing.assert_array_equal(frame.columns, [[1, np.nan], [np.nan, np.nan], [1.5, 2], [7, 8]])
+    assert frame.ids is not None
+    assert frame.ids.tolist() == ["1", "2"]  # as a CSV file would have them
+
+
+def test_columns_are_chosen_and_ordered(write: Callable[[str], Path]) -> None:
+    frame = read_frame(write("city,a,b\nRome,1,2\nOslo,3,4\n"), columns=["b", "a"])
+    assert frame.names == ("b", "a")
+    assert frame.columns.tolist() == [[2, 4], [1, 3]]
+    assert frame.ids is None
+    assert frame.label is None
+
+
+def test_a_label_alone(write: Callable[[str], Path]) -> None:
+    frame = read_frame(write("id,label\n1,0\n2,1\n"), id_column="id", label_column="label")
+    assert frame.names == ()
+    assert frame.n_samples == 2
+
+
+def test_a_type_that_shows_late(write: Callable[[str], Path]) -> None:
+    """A column of whole numbers for megabytes, then a fraction, then a word."""
+    rows = ["1"] * 1_000_000
+    rows[700_000] = "2.5"
+    assert read_frame(write("a\n" + "\n".join(rows) + "\n")).columns[0, 700_000] == 2.5
+    rows[900_000] = "many"
+    with pytest.raises(DataError, match="column 'a', row 900001: 'many' is not a number"):
+        read_frame(write("a\n" + "\n".join(rows) + "\n"))
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        ("", "the file is empty"),
+        (" \n\n", "the file is empty"),
+        ("id,a,label\n", "no rows"),
+        ("a,b,a\n1,2,3\n", "column 'a' is there twice, as number 1 and 3"),
+        ("id,a,label\n1,5,0\n2,five,1\n", "column 'a', row 2: 'five' is not a number"),
+        ("id,a,label\n1,5,0\n2,1.234,5,1\n", "Expected 3 columns, got 4"),
+        ("id,a,label\n1,5,0\n2,true,1\n", "column 'a', row 2: 'true' is not a number"),
+        ("id,a,label\n1,5,zero\n", "column 'label', row 1: 'zero' is not a number"),
+        ("id,a,label\n1,inf,0\n", "column 'a', row 1 is infinite"),
+        ("id,a,label\n1,2,-Infinity\n", "column 'label', row 1 is infinite"),
+        ("id,a,label\n1,2,0\n1,3,1\n", "id '1' is there twice, as number 1 and 2"),
+        ("id,a,label\n1,2,0\n,3,1\n", "id column 'id' is empty in row 2"),
+        ("key,a,label\n1,2,0\n", "no column 'id'; there are 'key', 'a', 'label'"),
+        ("id,a\n1,2\n", "no column 'label'"),
+        (b"id,a\xff,label\n1,2,0\n", "not CSV in UTF-8"),
+        (b"id,a,label\n1,\xff,0\n", "not CSV in UTF-8"),
+        (gzip.compress(CSV.encode())[:-9], "gzip file is damaged"),
+        (b"\x1f\x8bnot really", "gzip file is damaged"),
+        (b"PAR1not really", "cannot be read"),
+    ],
+)
+def test_what_cannot_be_read(
+    write: Callable[[str | bytes], Path], content: str | bytes, complaint: str
+) -> None:
+    path = write(content)
+    with pytest.raises(DataError, match=complaint) as caught:
+        read_frame(path, id_column="id", label_column="label")
+    assert str(caught.value).startswith(f"{path}: ")
+    assert str(caught.value).count(str(path)) == 1
+
+
+def test_parquet_columns_that_are_no_numbers(parquet: Callable[..., Path]) -> None:
+    path = parquet(day=pa.array([1, 2], pa.date32()), word=["1", "two"], part=[0.5, 1.5])
+    with pytest.raises(DataError, match=r"column 'day' holds date32"):
+        read_frame(path, columns=["day"])
+    with pytest.raises(DataError, match="column 'word', row 2: 'two' is not a number"):
+        read_frame(path, columns=["word"])
+    with pytest.raises(DataError, match="id column 'part' holds fractions"):
+        read_frame(path, columns=[], id_column="part")
+
+
+def test_a_feature_cannot_be_the_label(write: Callable[[str], Path]) -> None:
+    with pytest.raises(DataError, match="'a' is the id or the label"):
+        read_frame(write("a,b\n1,2\n"), label_column="a", columns=["a", "b"])
+
+
+def test_no_such_file(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"none\.csv: No such file"):
+        read_frame(tmp_path / "none.csv")
+    with pytest.raises(DataError, match="Is a directory"):
+        read_frame(tmp_path)
+    with pytest.raises(DataError, match="No such file"):
+        column_names(tmp_path / "none.csv")
+
+
+def test_column_names(write: Callable[[str | bytes], Path], parquet: Callable[..., Path]) -> None:
+    assert column_names(write('a,"b, c"\n1,2\n')) == ["a", "b, c"]
+    assert column_names(parquet(x=[1], y=[2])) == ["x", "y"]
+    with pytest.raises(DataError, match=r"table: cannot be read"):
+        column_names(write(b"PAR1"))
+    with pytest.raises(DataError, match=r"table: not CSV"):
+        column_names(write(b"\xff\xfe"))

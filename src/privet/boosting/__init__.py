@@ -1,0 +1,1 @@
+"""The learning algorithm: parameters, bucketing, training and the model it gives."""

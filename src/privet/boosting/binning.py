@@ -1,0 +1,114 @@
+"""Bucketing: what the owner of a feature does with it, alone, before training.
+
+A feature with thresholds t_0 < t_1 < ... falls into buckets: bucket b holds the values x with
+t_(b-1) <= x < t_b, so the test `x < t_b` asks whether a sample lies in bucket b or below. Missing
+values count as smaller than everything: they lie in bucket 0 and pass every test.
+
+Only the owner knows how many buckets a feature really fills. Towards the others every feature has
+B - 1 candidate tests; those past its last threshold are `x < inf`, which every sample passes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from privet.arrays import BucketArray, FloatArray, IndexArray
+from privet.errors import DataError
+
+
+@dataclass(frozen=True)
+class BucketedColumns:
+    """One participant's features, ready for training."""
+
+    owner: str
+    names: tuple[str, ...]
+    buckets: BucketArray
+    """The bucket of every sample, a row a feature: (n_features, n_samples)."""
+    thresholds: FloatArray
+    """The thresholds of every feature, padded with inf: (n_features, B - 1)."""
+
+    @property
+    def n_samples(self) -> int:
+        """How many samples there are."""
+        return int(self.buckets.shape[1])
+
+
+def bucket_columns(
+    owner: str, names: Sequence[str], columns: FloatArray, buckets: int
+) -> BucketedColumns:
+    """Cut every row of `columns` (n_features, n_samples) into at most `buckets` buckets."""
+    if len(names) != len(columns):
+        raise DataError(f"{owner}: {len(names)} column names for {len(columns)} columns")
+    thresholds = np.full((len(columns), buckets - 1), np.inf)
+    indices = np.empty(columns.shape, dtype=np.uint8)
+    for row, (name, column) in enumerate(zip(names, columns, strict=True)):
+        if np.isinf(column).any():
+            sample = int(np.flatnonzero(np.isinf(column))[0])
+            raise DataError(
+                f"{owner}: column {name!r}, row {sample + 1} is infinite; "
+                "use a finite number, or leave the cell empty where the value is missing"
+            )
+        cuts = find_thresholds(column, buckets)
+        thresholds[row, : len(cuts)] = cuts
+        indices[row] = bucket_of(column, cuts)
+    return BucketedColumns(owner, tuple(names), indices, thresholds)
+
+
+def find_thresholds(column: FloatArray, buckets: int) -> FloatArray:
+    """Choose at most `buckets - 1` thresholds that cut the values into even parts.
+
+    1. Cut at the quantiles, each moved to the border below its value, so that equal values stay
+       together. With three buckets or more, one cut is kept to part missing values from the rest.
+    2. Where a value fills several quantiles, cuts are left over. They go, one by one, to the
+       fullest bucket that can be cut, as near to its median as equal values allow. So a column
+       with at most `buckets` distinct values gets a bucket for each.
+
+    A threshold lies half way between two values; the one above the missing values is -inf.
+    """
+    values, counts = np.unique(column, return_counts=True)
+    if len(values) and np.isnan(values[-1]):  # numpy sorts NaN last and counts it once
+        values = np.concatenate(([-np.inf], values[:-1]))
+        counts = np.concatenate((counts[-1:], counts[:-1]))
+    # below[i] samples are smaller than values[i]: a cut there parts values[i - 1] from values[i].
+    below = np.concatenate(([0], np.cumsum(counts)))
+    first = 1 if buckets > 2 and len(values) > 1 and np.isneginf(values[0]) else 0
+    even = buckets - first
+    ranks = below[first] + np.arange(1, even) * (below[-1] - below[first]) // even
+    cuts = {int(cut) for cut in np.searchsorted(below, ranks, side="right") - 1} | {first}
+    cuts.discard(0)
+    while len(cuts) < buckets - 1:
+        cut = _cut_fullest(below, sorted(cuts))
+        if cut is None:
+            break
+        cuts.add(cut)
+    chosen = np.array(sorted(cuts), dtype=np.intp)
+    return _between(values[chosen - 1], values[chosen])
+
+
+def _cut_fullest(below: IndexArray, cuts: list[int]) -> int | None:
+    """Return where to cut the fullest bucket that holds more than one value."""
+    edges = [0, *cuts, len(below) - 1]
+    parts = [(start, end) for start, end in pairwise(edges) if end - start > 1]
+    if not parts:
+        return None
+    start, end = max(parts, key=lambda part: below[part[1]] - below[part[0]])
+    inner = below[start + 1 : end]
+    return start + 1 + int(np.argmin(np.abs(2 * inner - below[start] - below[end])))
+
+
+def bucket_of(column: FloatArray, thresholds: FloatArray) -> BucketArray:
+    """Return the bucket of every value: how many thresholds are not above it."""
+    indices = np.searchsorted(thresholds, column, side="right")
+    indices[np.isnan(column)] = 0
+    return indices.astype(np.uint8)
+
+
+def _between(low: FloatArray, high: FloatArray) -> FloatArray:
+    """Return a threshold in (low, high] for each pair: the middle, where there is one."""
+    middle = low / 2 + high / 2  # (low + high) / 2 could overflow
+    result: FloatArray = np.where(middle > low, middle, high)
+    return np.where(np.isneginf(low), low, result)

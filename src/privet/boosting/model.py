@@ -1,0 +1,144 @@
+"""A model as a value: tables of D tests and 2^D leaf values, and the score they give a sample.
+
+The leaf of a sample is read off its tests as a binary number, level 0 first: a passed test
+(`feature < threshold`, or the feature is missing) is a 0 and leads left, a failed one is a 1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from privet.arrays import FloatArray, IndexArray
+from privet.boosting.objective import sigmoid
+from privet.config import Task
+from privet.errors import DataError, ModelError
+
+# Scoring goes through the samples in blocks of about this many (table, sample) pairs.
+_BLOCK = 1 << 20
+
+
+@dataclass(frozen=True)
+class Feature:
+    """A column of the federation: its name, and the participant that holds it."""
+
+    name: str
+    owner: str
+
+    def __post_init__(self) -> None:
+        # Names travel to other participants and onto their terminals.
+        for text in (self.name, self.owner):
+            if not (text.isprintable() and text.strip()):
+                raise DataError(f"{text!r} cannot be the name of a column or a participant")
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """Gradient boosted decision tables.
+
+    A test of a level is a feature and a bucket of it, which its owner knows as a threshold: `-inf`
+    asks whether the feature is missing, `inf` is a test that everything passes.
+    """
+
+    task: Task
+    features: tuple[Feature, ...]
+    base_score: float
+    feature: IndexArray
+    """Which feature each level tests: (tables, depth)."""
+    bucket: IndexArray
+    """The last bucket that passes the test: (tables, depth)."""
+    threshold: FloatArray
+    """What the feature is compared with: (tables, depth)."""
+    leaf_values: FloatArray
+    """What a table adds to the score, the learning rate included: (tables, 2^depth)."""
+
+    def __post_init__(self) -> None:
+        tables, depth = self.feature.shape
+        if self.bucket.shape != (tables, depth) or self.threshold.shape != (tables, depth):
+            raise ModelError("features, buckets and thresholds differ in number")
+        if self.leaf_values.shape != (tables, 1 << depth):
+            raise ModelError(f"{depth} tests need {1 << depth} leaf values in every table")
+        if self.feature.size and not (
+            self.feature.min() >= 0 and self.feature.max() < len(self.features)
+        ):
+            raise ModelError(f"a test names a feature that is not one of the {len(self.features)}")
+        if self.bucket.size and self.bucket.min() < 0:
+            raise ModelError("a test names a negative bucket")
+        if np.isnan(self.threshold).any():
+            raise ModelError("a threshold is not a number")
+        if not (np.isfinite(self.leaf_values).all() and np.isfinite(self.base_score)):
+            raise ModelError("a leaf value or the base score is not finite")
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Model):
+            return NotImplemented
+        scalars = ("task", "features", "base_score")
+        arrays = ("feature", "bucket", "threshold", "leaf_values")
+        return all(getattr(self, name) == getattr(other, name) for name in scalars) and all(
+            np.array_equal(getattr(self, name), getattr(other, name)) for name in arrays
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    @property
+    def n_tables(self) -> int:
+        """How many tables there are."""
+        return int(self.feature.shape[0])
+
+    @property
+    def depth(self) -> int:
+        """How many tests a table has."""
+        return int(self.feature.shape[1])
+
+    def leaf_index(self, columns: FloatArray) -> IndexArray:
+        """Return the leaf of every sample in every table, (tables, n_samples).
+
+        `columns` holds a row a feature, in the order of `features`: (n_features, n_samples).
+        """
+        if columns.ndim != 2 or len(columns) != len(self.features):
+            raise ModelError(
+                f"the model has {len(self.features)} features, the data {len(columns)} columns"
+            )
+        leaf = np.zeros((self.n_tables, columns.shape[1]), dtype=np.intp)
+        for level in range(self.depth):
+            # A missing value compares false and so goes left, as one smaller than everything.
+            fails = columns[self.feature[:, level]] >= self.threshold[:, level, None]
+            leaf = 2 * leaf + fails
+        return leaf
+
+    def score(self, columns: FloatArray) -> FloatArray:
+        """Return the score of every sample: the base score plus a leaf value from every table."""
+        n_samples = columns.shape[1]
+        result = np.full(n_samples, self.base_score)
+        step = max(1, _BLOCK // max(1, self.n_tables))
+        for start in range(0, n_samples, step):
+            block = slice(start, start + step)
+            leaf = self.leaf_index(columns[:, block])
+            result[block] += np.take_along_axis(self.leaf_values, leaf, axis=1).sum(axis=0)
+        return result
+
+    def predict(self, columns: FloatArray) -> FloatArray:
+        """Return the predicted value, or the probability of class 1, of every sample."""
+        score = self.score(columns)
+        return score if self.task == "regression" else sigmoid(score)
+
+    def importances(self) -> FloatArray:
+        """Return the share of all tests that each feature has.
+
+        Counted rather than weighted by gain: the tested features are what every participant of a
+        federation may know, gains are not.
+        """
+        counts = np.bincount(self.feature.ravel(), minlength=len(self.features))
+        result: FloatArray = counts / max(1, self.feature.size)
+        return result
+
+    def describe_test(self, table: int, level: int) -> str:
+        """Say a test in words, without its owner."""
+        name = self.features[self.feature[table, level]].name
+        threshold = self.threshold[table, level]
+        if np.isposinf(threshold):
+            return f"{name}: any value"
+        if np.isneginf(threshold):
+            return f"{name} is missing"
+        return f"{name} < {threshold:.6g}"

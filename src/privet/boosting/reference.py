@@ -1,0 +1,143 @@
+"""The specification: training in plain text, in plain numpy. The secure suites must agree with it.
+
+Reference: the paper's Algorithm 1 inside its Algorithm 2, with the score of equations (5) and (6)
+and the leaf values of equation (3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from privet.arrays import BoolArray, BucketArray, FloatArray, IndexArray
+from privet.boosting.binning import BucketedColumns
+from privet.boosting.model import Feature, Model
+from privet.boosting.objective import gradients, initial_score, mean_loss
+from privet.boosting.params import Params
+
+OnTable = Callable[[int, float], None]
+"""Called after every table with how many are done and the training loss."""
+
+
+def train(
+    parties: Sequence[BucketedColumns],
+    label: FloatArray,
+    params: Params,
+    on_table: OnTable | None = None,
+) -> Model:
+    """Train a model on the columns of all parties, seen together.
+
+    1. Start every sample at the base score.
+    2. For each table: derive the loss at the current scores; grow the table; add its leaf values.
+    """
+    buckets = np.concatenate([party.buckets for party in parties])
+    thresholds = np.concatenate([party.thresholds for party in parties])
+    base_score = initial_score(label, params)
+
+    shape = (params.tables, params.depth)
+    feature, bucket = np.empty(shape, dtype=np.intp), np.empty(shape, dtype=np.intp)
+    leaf_values = np.empty((params.tables, params.leaves))
+    score = np.full(len(label), base_score)
+    for table in range(params.tables):
+        g, h = gradients(score, label, params.task)
+        tests, values, leaf = grow_table(buckets, summable(g), summable(h), params)
+        feature[table], bucket[table], leaf_values[table] = *tests, values
+        score += values[leaf]
+        if on_table is not None:
+            on_table(table + 1, mean_loss(score, label, params.task))
+
+    return Model(
+        task=params.task,
+        features=tuple(Feature(name, party.owner) for party in parties for name in party.names),
+        base_score=base_score,
+        feature=feature,
+        bucket=bucket,
+        threshold=thresholds[feature, bucket],
+        leaf_values=leaf_values,
+    )
+
+
+def grow_table(
+    buckets: BucketArray, g: FloatArray, h: FloatArray, params: Params
+) -> tuple[tuple[IndexArray, IndexArray], FloatArray, IndexArray]:
+    """Grow one table: return its tests (features, buckets), leaf values and each sample's leaf.
+
+    1. All samples are in node 0 of level 0.
+    2. For each level: sum g and h by feature, node and bucket; choose the test of the best score;
+       node k becomes 2k for the samples that pass the test and 2k + 1 for the others. Only the
+       passing samples are summed again: a right child is its parent less its left sibling.
+    3. A leaf value is the Newton step of its samples, times the learning rate.
+    """
+    n_samples = buckets.shape[1]
+    node = np.zeros(n_samples, dtype=np.intp)
+    features = np.empty(params.depth, dtype=np.intp)
+    cuts = np.empty(params.depth, dtype=np.intp)
+    sums = bucket_sums(buckets, np.ones(n_samples, dtype=np.bool_), node, 1, g, h, params.buckets)
+    for level in range(params.depth):
+        features[level], cuts[level] = best_test(sums, params.l2)
+        passes = buckets[features[level]] <= cuts[level]
+        if level + 1 < params.depth:
+            left = bucket_sums(buckets, passes, node, 1 << level, g, h, params.buckets)
+            children = np.stack((left, sums - left), axis=3)
+            sums = children.reshape(*children.shape[:2], 2 << level, params.buckets)
+        node = 2 * node + ~passes
+
+    total_g = np.bincount(node, weights=g, minlength=params.leaves)
+    total_h = np.bincount(node, weights=h, minlength=params.leaves)
+    values: FloatArray = -params.learning_rate * total_g / (total_h + params.l2)
+    return (features, cuts), values, node
+
+
+def bucket_sums(
+    buckets: BucketArray,
+    chosen: BoolArray,
+    node: IndexArray,
+    n_nodes: int,
+    g: FloatArray,
+    h: FloatArray,
+    n_buckets: int,
+) -> FloatArray:
+    """Sum g and h of the chosen samples: (2, n_features, n_nodes, n_buckets)."""
+    rows = np.flatnonzero(chosen)
+    offset, g, h = node[rows] * n_buckets, g[rows], h[rows]
+    size = n_nodes * n_buckets
+    sums = np.empty((2, len(buckets), size))
+    for j, column in enumerate(buckets):
+        cell = offset + column[rows]
+        sums[0, j] = np.bincount(cell, weights=g, minlength=size)
+        sums[1, j] = np.bincount(cell, weights=h, minlength=size)
+    return sums.reshape(2, len(buckets), n_nodes, n_buckets)
+
+
+def best_test(sums: FloatArray, l2: float) -> tuple[int, int]:
+    """Return the feature and the bucket of the least score, the lowest ones among equals."""
+    scores = candidate_scores(sums, l2)
+    feature, bucket = divmod(int(np.argmin(scores)), scores.shape[1])
+    return feature, bucket
+
+
+def candidate_scores(sums: FloatArray, l2: float) -> FloatArray:
+    """Return the score of every feature and cut: (n_features, n_buckets - 1)."""
+    g, h = sums
+    left_g, left_h = np.cumsum(g, axis=2)[..., :-1], np.cumsum(h, axis=2)[..., :-1]
+    right_g = g.sum(axis=2, keepdims=True) - left_g
+    right_h = h.sum(axis=2, keepdims=True) - left_h
+    impurity = -0.5 * left_g**2 / (left_h + l2) - 0.5 * right_g**2 / (right_h + l2)
+    result: FloatArray = impurity.sum(axis=1)
+    return result
+
+
+def summable(values: FloatArray) -> FloatArray:
+    """Round values to a grid so coarse that float64 sums of any of them are exact.
+
+    Then no sum depends on the order of the samples, a right child is *exactly* its parent less its
+    left sibling, and candidates that split alike tie exactly. The rounding is at most
+    2^-53 * 2N * max|value|: for a million samples, one part in 2^32 of the largest.
+    """
+    bound = float(np.max(np.abs(values), initial=0.0)) * len(values)
+    if bound == 0.0:
+        return values
+    step = 2.0 ** (np.frexp(bound)[1] - 52)
+    result: FloatArray = np.rint(values / step) * step
+    return result

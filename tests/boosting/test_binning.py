@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from privet import DataError
+from privet.arrays import FloatArray
+from privet.boosting.binning import bucket_columns, bucket_of, find_thresholds
+
+finite = st.floats(allow_nan=False, allow_infinity=False)
+# Few distinct values make ties; NaN is a missing value.
+cells = st.one_of(finite, st.sampled_from([0.0, -0.0, 1.0, 2.0, np.nan, 5e-324, 1e308, -1e308]))
+columns = arrays(np.float64, st.integers(0, 60), elements=cells)
+bucket_counts = st.integers(2, 12) | st.just(256)
+
+
+@given(columns, bucket_counts)
+def test_laws(column: FloatArray, buckets: int) -> None:
+    thresholds = find_thresholds(column, buckets)
+    bucket = bucket_of(column, thresholds)
+    present = np.unique(column)  # NaN last, once
+
+    assert len(thresholds) <= buckets - 1
+    assert (np.diff(thresholds) > 0).all()
+    # Every bucket holds something, so no candidate but the padding is idle.
+    assert set(bucket) == set(range(len(thresholds) + 1)) or not len(column)
+    # Passing the test `x < t_b`, or being missing, is lying in bucket b or below.
+    for b, threshold in enumerate(thresholds):
+        assert (((column < threshold) | np.isnan(column)) == (bucket <= b)).all()
+    # Equal values share a bucket, larger ones never lie below smaller ones, missing ones at 0.
+    for value in present:
+        same = np.isnan(column) if np.isnan(value) else column == value
+        assert len(set(bucket[same])) == 1
+    finite_bucket = bucket[~np.isnan(column)][np.argsort(column[~np.isnan(column)])]
+    assert (np.diff(finite_bucket.astype(int)) >= 0).all()
+    assert (bucket[np.isnan(column)] == 0).all()
+    # There are as many buckets as there can be.
+    assert len(thresholds) == max(0, min(len(present), buckets) - 1)
+
+
+@given(columns, bucket_counts.filter(lambda b: b > 2))
+def test_missing_values_can_be_told_from_all_others(column: FloatArray, buckets: int) -> None:
+    column = np.concatenate((column, [np.nan, 1.0]))
+    assert find_thresholds(column, buckets)[0] == -np.inf
+    with_two = find_thresholds(column, 2)
+    assert len(with_two) == 1
+
+
+@pytest.mark.parametrize("n_samples", [64, 1000, 1001])
+@pytest.mark.parametrize("buckets", [2, 3, 10, 32])
+def test_distinct_values_fall_evenly(n_samples: int, buckets: int) -> None:
+    column = np.random.default_rng(0).permutation(n_samples).astype(float)
+    sizes = np.bincount(bucket_of(column, find_thresholds(column, buckets)))
+    assert len(sizes) == buckets
+    assert sizes.max() - sizes.min() <= 1
+
+
+def test_a_heavy_value_takes_one_bucket_and_leaves_the_rest_to_others() -> None:
+    column = np.concatenate((np.zeros(900), np.arange(1.0, 101.0)))
+    sizes = np.bincount(bucket_of(column, find_thresholds(column, 5)))
+    assert sizes.tolist() == [900, 25, 25, 25, 25]
+
+
+def test_a_rare_flag_is_not_lost() -> None:
+    column = np.zeros(10_000)
+    column[17] = 1.0
+    assert find_thresholds(column, 32).tolist() == [0.5]
+
+
+def test_neighbouring_doubles_are_parted() -> None:
+    low = 1.0
+    high = np.nextafter(low, 2.0)
+    (threshold,) = find_thresholds(np.array([low, high]), 4)
+    assert low < threshold <= high
+
+
+def test_columns_of_one_owner() -> None:
+    columns = np.array([[1.0, 2.0, 3.0], [7.0, 7.0, 7.0], [np.nan, 5.0, np.nan]])
+    bucketed = bucket_columns("bank", ["a", "b", "c"], columns, 4)
+    assert bucketed.buckets.tolist() == [[0, 1, 2], [0, 0, 0], [0, 1, 0]]
+    assert bucketed.thresholds.tolist() == [
+        [1.5, 2.5, np.inf],
+        [np.inf, np.inf, np.inf],
+        [-np.inf, np.inf, np.inf],
+    ]
+    assert bucketed.n_samples == 3
+
+
+def test_256_buckets_fit_their_type() -> None:
+    column = np.arange(10_000.0)
+    bucket = bucket_columns("bank", ["a"], column[None], 256).buckets[0]
+    assert bucket.min() == 0
+    assert bucket.max() == 255
+
+
+def test_an_infinite_value_is_named() -> None:
+    with pytest.raises(DataError, match="bank: column 'b', row 2 is infinite"):
+        bucket_columns("bank", ["a", "b"], np.array([[1.0, 2.0], [1.0, -np.inf]]), 4)
+
+
+def test_names_and_columns_must_pair_up() -> None:
+    with pytest.raises(DataError, match="bank: 1 column names for 2 columns"):
+        bucket_columns("bank", ["a"], np.ones((2, 3)), 4)

@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from privet import DataError, Feature, Model, ModelError
+
+
+@pytest.fixture
+def model() -> Model:
+    return Model(
+        task="regression",
+        features=(Feature("age", "bank"), Feature("visits", "shop")),
+        base_score=100.0,
+        feature=np.array([[0, 1], [1, 0]]),
+        bucket=np.array([[3, 0], [2, 9]]),
+        threshold=np.array([[30.0, -np.inf], [5.0, np.inf]]),
+        leaf_values=np.array([[1.0, 2.0, 3.0, 4.0], [10.0, 20.0, 30.0, 40.0]]),
+    )
+
+
+def test_a_leaf_is_the_binary_number_of_the_failed_tests(model: Model) -> None:
+    nan = np.nan
+    columns = np.array(
+        # age          visits
+        [[29.0, 30.0, nan, 99.0], [nan, nan, 4.0, 5.0]]
+    )
+    assert model.leaf_index(columns).tolist() == [[0, 2, 1, 3], [0, 0, 0, 2]]
+    assert model.score(columns).tolist() == [111.0, 113.0, 112.0, 134.0]
+
+
+def test_scores_of_many_samples_go_in_blocks(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    columns = np.random.default_rng(0).normal(20, 20, (2, 1000))
+    whole = model.score(columns)
+    monkeypatch.setattr("privet.boosting.model._BLOCK", 14)
+    assert (model.score(columns) == whole).all()
+
+
+def test_a_classifier_predicts_probabilities(model: Model) -> None:
+    columns = np.array([[29.0], [4.0]])
+    classifier = replace(model, task="classification", base_score=-12.0)
+    assert classifier.score(columns).tolist() == [0.0]
+    assert classifier.predict(columns).tolist() == [0.5]
+    assert model.predict(columns).tolist() == model.score(columns).tolist()
+
+
+def test_importances_count_tests(model: Model) -> None:
+    assert model.importances().tolist() == [0.5, 0.5]
+
+
+def test_tests_in_words(model: Model) -> None:
+    words = [model.describe_test(table, level) for table in (0, 1) for level in (0, 1)]
+    assert words == ["age < 30", "visits is missing", "visits < 5", "age: any value"]
+
+
+def test_columns_must_be_the_models(model: Model) -> None:
+    with pytest.raises(ModelError, match="2 features, the data 3 columns"):
+        model.predict(np.ones((3, 4)))
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({"bucket": np.zeros((2, 3), int)}, "differ in number"),
+        ({"leaf_values": np.zeros((2, 2))}, "2 tests need 4 leaf values"),
+        ({"feature": np.full((2, 2), 2)}, "not one of the 2"),
+        ({"feature": np.full((2, 2), -1)}, "not one of the 2"),
+        ({"bucket": np.full((2, 2), -1)}, "negative bucket"),
+        ({"threshold": np.full((2, 2), np.nan)}, "not a number"),
+        ({"leaf_values": np.full((2, 4), np.inf)}, "not finite"),
+        ({"base_score": np.nan}, "not finite"),
+    ],
+)
+def test_a_model_that_makes_no_sense(
+    model: Model, change: dict[str, object], complaint: str
+) -> None:
+    with pytest.raises(ModelError, match=complaint):
+        replace(model, **change)  # type: ignore[arg-type]
+
+
+def test_models_are_compared_by_value(model: Model) -> None:
+    assert model == replace(model, threshold=model.threshold.copy())
+    assert model != replace(model, base_score=0.0)
+    assert model != replace(model, leaf_values=model.leaf_values + 1)
+    assert model != 3
+
+
+@pytest.mark.parametrize("name", ["", " ", "a\nb", "\x1b[2Jgone"])
+def test_a_name_can_be_printed(name: str) -> None:
+    with pytest.raises(DataError, match="cannot be the name"):
+        Feature(name, "bank")
+    with pytest.raises(DataError, match="cannot be the name"):
+        Feature("age", name)

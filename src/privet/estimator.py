@@ -1,0 +1,273 @@
+"""The scikit-learn face: estimators that train a federation inside one process.
+
+PrivetClassifier(partition=3).fit(X, y)              # columns spread evenly over 3 parties
+PrivetRegressor().fit([X_bank, X_telecom, X_shop], y)  # one table per party, label with the last
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.utils import check_array
+from sklearn.utils.multiclass import check_classification_targets, type_of_target
+from sklearn.utils.validation import (
+    assert_all_finite,
+    check_consistent_length,
+    check_is_fitted,
+    column_or_1d,
+    validate_data,
+)
+from typing_extensions import Self
+
+from privet.arrays import FloatArray
+from privet.boosting.binning import bucket_columns
+from privet.boosting.model import Model
+from privet.boosting.params import Params
+from privet.boosting.trainer import train
+from privet.config import Task
+from privet.errors import DataError, ParameterError
+
+_DEFAULT = Params(task="regression")
+
+
+class FederatedEstimator(BaseEstimator):
+    """What the classifier and the regressor share: parameters, attributes, and parties.
+
+    Parameters
+    ----------
+    protocol : str
+        How the parties compute. `"plain"`: in the clear, the reference for everything else.
+    partition : int, sequence or mapping
+        Which columns of a single table belong to which party. A number: that many parties, evenly.
+        A sequence of sequences, or a mapping from party names to sequences: the columns of each
+        party, by position or name. The last party holds the label. Not used when `fit` is given
+        one table per party.
+    tables, depth, buckets, l2, learning_rate, base_score
+        The hyper-parameters, as in `privet.Params`.
+
+    Attributes
+    ----------
+    model_ : Model
+    partition_ : dict
+        The columns of each party, by position.
+    feature_importances_ : array
+        The share of all tests that each column has.
+    n_features_in_ : int
+    feature_names_in_ : array, where the columns have names
+
+    """
+
+    def __init__(
+        self,
+        *,
+        protocol: str = "plain",
+        partition: int | Sequence[Sequence[Any]] | Mapping[str, Sequence[Any]] = 2,
+        tables: int = _DEFAULT.tables,
+        depth: int = _DEFAULT.depth,
+        buckets: int = _DEFAULT.buckets,
+        l2: float = _DEFAULT.l2,
+        learning_rate: float = _DEFAULT.learning_rate,
+        base_score: float | None = _DEFAULT.base_score,
+    ) -> None:
+        self.protocol = protocol
+        self.partition = partition
+        self.tables = tables
+        self.depth = depth
+        self.buckets = buckets
+        self.l2 = l2
+        self.learning_rate = learning_rate
+        self.base_score = base_score
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        return tags
+
+    @property
+    def feature_importances_(self) -> FloatArray:
+        """The share of all tests that each column has, in the order of the columns."""
+        check_is_fitted(self)
+        result = np.empty(self.n_features_in_)
+        result[self._order] = self.model_.importances()
+        return result
+
+    @property
+    def _order(self) -> npt.NDArray[np.intp]:
+        """The position of every feature of the model among the columns given to `fit`."""
+        return np.concatenate([np.asarray(p, dtype=np.intp) for p in self.partition_.values()])
+
+    def _fit(self, X: Any, label: FloatArray, task: Task) -> None:
+        params = self._params(task)
+        X = self._join(X, reset=True)
+        check_consistent_length(X, label)
+        names = getattr(self, "feature_names_in_", [f"x{i}" for i in range(X.shape[1])])
+        parties = [
+            bucket_columns(
+                party, [names[i] for i in part], np.ascontiguousarray(X[:, part].T), params.buckets
+            )
+            for party, part in self.partition_.items()
+        ]
+        self.model_: Model = train(parties, label, params, self.protocol)
+
+    def _params(self, task: Task) -> Params:
+        values: dict[str, object] = {"task": task}
+        for name in ("tables", "depth", "buckets"):
+            # A grid search hands over numpy's integers.
+            value = getattr(self, name)
+            values[name] = operator.index(value) if isinstance(value, np.integer) else value
+        for name in ("l2", "learning_rate", "base_score"):
+            value = getattr(self, name)
+            values[name] = float(value) if isinstance(value, (np.number, int)) else value
+        return Params.parse(values)
+
+    def _predict(self, X: Any) -> FloatArray:
+        check_is_fitted(self)
+        X = self._join(X, reset=False)
+        return self.model_.predict(np.ascontiguousarray(X[:, self._order].T))
+
+    def _join(self, X: Any, *, reset: bool) -> FloatArray:
+        """Check one table, or one table per party, and return all columns side by side."""
+        checks: dict[str, Any] = {"dtype": np.float64, "ensure_all_finite": "allow-nan"}
+        if reset:
+            checks["ensure_min_samples"] = 2
+        if not _is_table_list(X):
+            joined: FloatArray = validate_data(self, X, reset=reset, **checks)
+            if reset:
+                self.partition_ = self._resolve_partition(joined.shape[1])
+            return joined
+
+        names = [name for table in X for name in _names_of(table)]
+        tables = [check_array(table, ensure_min_features=0, **checks) for table in X]
+        for number, table in enumerate(tables, start=1):
+            if len(table) != len(tables[0]):
+                raise DataError(
+                    f"party1 has {len(tables[0])} samples, party{number} {len(table)}: "
+                    "all parties need the same samples in the same order"
+                )
+        joined = np.concatenate(tables, axis=1)
+        widths = [table.shape[1] for table in tables]
+        if reset:
+            if len(tables) < 2:
+                raise DataError("a federation has at least 2 parties; give one table for each")
+            ends = np.cumsum(widths)
+            self.partition_ = {
+                f"party{number}": list(range(end - width, end))
+                for number, (width, end) in enumerate(zip(widths, ends, strict=True), start=1)
+            }
+            self.n_features_in_ = joined.shape[1]
+            if len(names) == joined.shape[1]:
+                self.feature_names_in_ = np.asarray(names, dtype=object)
+            elif hasattr(self, "feature_names_in_"):
+                del self.feature_names_in_
+        expected = [len(part) for part in self.partition_.values()]
+        if widths != expected:
+            raise DataError(f"the parties' tables have {widths} columns, at fit {expected}")
+        return joined
+
+    def _resolve_partition(self, n_features: int) -> dict[str, list[int]]:
+        """Return the columns of each party by position: every column once."""
+        partition = self.partition
+        parts: Mapping[str, Sequence[Any]]
+        if isinstance(partition, (int, np.integer)):
+            even = np.array_split(range(n_features), max(1, partition))
+            parts = {f"party{number}": part.tolist() for number, part in enumerate(even, start=1)}
+        elif isinstance(partition, Mapping):
+            parts = partition
+        elif any(np.ndim(part) != 1 for part in partition):
+            raise ParameterError("partition: give a number, or the columns of each party as a list")
+        else:
+            parts = {f"party{number}": part for number, part in enumerate(partition, start=1)}
+        if len(parts) < 2:
+            raise ParameterError(f"partition: a federation has at least 2 parties, got {partition}")
+        names = list(getattr(self, "feature_names_in_", ()))
+        result = {
+            str(party): [self._position(column, names, n_features) for column in columns]
+            for party, columns in parts.items()
+        }
+        found = sorted(position for part in result.values() for position in part)
+        for position in range(n_features):
+            if found.count(position) != 1:
+                what = names[position] if names else position
+                raise ParameterError(
+                    f"partition: column {what!r} is given to {found.count(position)} parties; "
+                    "every column belongs to one"
+                )
+        return result
+
+    @staticmethod
+    def _position(column: Any, names: list[str], n_features: int) -> int:
+        if column in names:
+            return names.index(column)
+        if isinstance(column, (int, np.integer)) and 0 <= column < n_features:
+            return int(column)
+        raise ParameterError(f"partition: there is no column {column!r}")
+
+
+class PrivetRegressor(RegressorMixin, FederatedEstimator):
+    """Gradient boosted decision tables for a number; see `FederatedEstimator`."""
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Train on one table `X`, or on a list of one table per party, and the label `y`."""
+        self._fit(X, _label_column(y).astype(np.float64), "regression")
+        return self
+
+    def predict(self, X: Any) -> FloatArray:
+        """Return the predicted values."""
+        return self._predict(X)
+
+
+class PrivetClassifier(ClassifierMixin, FederatedEstimator):
+    """Gradient boosted decision tables for one of two classes; see `FederatedEstimator`."""
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = False
+        return tags
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Train on one table `X`, or on a list of one table per party, and the label `y`."""
+        label = _label_column(y)
+        check_classification_targets(label)
+        if type_of_target(label, input_name="y") != "binary":
+            raise DataError(
+                "Only binary classification is supported. The type of the target is "
+                f"{type_of_target(label)}."
+            )
+        self.classes_, codes = np.unique(label, return_inverse=True)
+        self._fit(X, codes.astype(np.float64), "classification")
+        return self
+
+    def predict_proba(self, X: Any) -> FloatArray:
+        """Return the probabilities of both classes, in the order of `classes_`."""
+        probability = self._predict(X)
+        return np.stack((1.0 - probability, probability), axis=1)
+
+    def predict(self, X: Any) -> npt.NDArray[Any]:
+        """Return the likelier class of every sample."""
+        chosen = (self._predict(X) >= 0.5).astype(np.intp)
+        result: npt.NDArray[Any] = self.classes_[chosen]
+        return result
+
+
+def _label_column(y: Any) -> npt.NDArray[Any]:
+    if y is None:
+        raise DataError("training requires y to be passed, but the target y is None")
+    label: npt.NDArray[Any] = column_or_1d(y, warn=True)
+    assert_all_finite(label, input_name="y")
+    return label
+
+
+def _is_table_list(X: Any) -> bool:
+    """Tell one table per party from one table, which may be a list of rows."""
+    return isinstance(X, (list, tuple)) and len(X) > 0 and all(np.ndim(part) == 2 for part in X)
+
+
+def _names_of(table: Any) -> list[str]:
+    """Return the column names of a data frame, or nothing."""
+    names = list(getattr(table, "columns", ()))
+    return names if all(isinstance(name, str) for name in names) else []

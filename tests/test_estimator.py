@@ -1,0 +1,180 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import clone
+from sklearn.datasets import load_breast_cancer
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from privet import (
+    DataError,
+    ParameterError,
+    PrivetClassifier,
+    PrivetRegressor,
+    load_model,
+    save_model,
+)
+
+# Checks of scikit-learn that we do not pass, each with its reason. There are none.
+EXPECTED_FAILURES: dict[str, str] = {}
+
+
+@pytest.fixture(scope="module")
+def cancer() -> tuple[pd.DataFrame, pd.Series]:
+    data = load_breast_cancer(as_frame=True)
+    return data.data, data.target
+
+
+@pytest.mark.filterwarnings("default")  # scikit-learn warns of the optional checks that it skips
+@parametrize_with_checks(
+    [PrivetClassifier(), PrivetRegressor()], expected_failed_checks=lambda _: EXPECTED_FAILURES
+)  # type: ignore[misc]
+def test_scikit_learns_conventions(estimator: Any, check: Any) -> None:
+    check(estimator)
+
+
+def test_one_table_or_one_per_party(cancer: tuple[pd.DataFrame, pd.Series]) -> None:
+    X, y = cancer
+    tables = [X.iloc[:, :10], X.iloc[:, 10:20], X.iloc[:, 20:]]
+    whole = PrivetClassifier(partition=3).fit(X, y)
+    parts = PrivetClassifier().fit(tables, y)
+    assert whole.model_ == parts.model_
+    assert [f.owner for f in parts.model_.features[::10]] == ["party1", "party2", "party3"]
+    assert parts.n_features_in_ == 30
+    assert list(parts.feature_names_in_) == list(X.columns)
+    assert (parts.predict_proba(tables) == whole.predict_proba(X)).all()
+    assert (parts.predict(X) == whole.predict(X)).all()
+    as_arrays = PrivetClassifier().fit([table.to_numpy() for table in tables], y.to_numpy())
+    assert (as_arrays.model_.leaf_values == parts.model_.leaf_values).all()
+    assert not hasattr(as_arrays, "feature_names_in_")
+
+
+def test_a_partition_by_name(cancer: tuple[pd.DataFrame, pd.Series]) -> None:
+    X, y = cancer
+    X = X.iloc[:, :4]
+    a, b, c, d = X.columns
+    model = PrivetClassifier(partition={"clinic": [d, a], "lab": [c], "label": [b]}).fit(X, y)
+    assert model.partition_ == {"clinic": [3, 0], "lab": [2], "label": [1]}
+    assert [(f.name, f.owner) for f in model.model_.features] == [
+        (d, "clinic"),
+        (a, "clinic"),
+        (c, "lab"),
+        (b, "label"),
+    ]
+    by_position = PrivetClassifier(partition=[[3, 0], [2], [1]]).fit(X, y)
+    assert (by_position.predict_proba(X) == model.predict_proba(X)).all()
+    # Importances are in the order of the columns, not of the parties.
+    tested = [model.model_.features[i].name for i in model.model_.feature.ravel()]
+    shares = [tested.count(name) / len(tested) for name in (a, b, c, d)]
+    assert model.feature_importances_.tolist() == pytest.approx(shares)
+
+
+@pytest.mark.parametrize(
+    ("partition", "complaint"),
+    [
+        (1, "at least 2 parties, got 1"),
+        (0, "at least 2 parties, got 0"),
+        ([[0, 1, 2]], "at least 2 parties"),
+        ([0, 0, 1], "give a number, or the columns of each party"),
+        ([[0, 1], [1, 2]], "column 1 is given to 2 parties"),
+        ([[0], [2]], "column 1 is given to 0 parties"),
+        ([[0, 1], [2, 3]], "there is no column 3"),
+        ([["a"], [1, 2]], "there is no column 'a'"),
+        ([[0, 1], [2, -1]], "there is no column -1"),
+    ],
+)
+def test_a_partition_that_cannot_be(partition: Any, complaint: str) -> None:
+    X, y = np.arange(12.0).reshape(4, 3), [0, 1, 0, 1]
+    with pytest.raises(ParameterError, match=f"partition: .*{complaint}"):
+        PrivetClassifier(partition=partition).fit(X, y)
+
+
+def test_tables_that_do_not_fit() -> None:
+    one, two = np.ones((4, 1)), np.ones((5, 2))
+    with pytest.raises(DataError, match="party1 has 4 samples, party2 5"):
+        PrivetRegressor().fit([one, two], np.arange(4.0))
+    with pytest.raises(DataError, match="at least 2 parties"):
+        PrivetRegressor().fit([two], np.arange(5.0))
+    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+        PrivetRegressor().fit([two, two], np.arange(4.0))
+    fitted = PrivetRegressor(tables=1).fit([two, two], np.arange(5.0))
+    with pytest.raises(DataError, match=r"tables have \[1, 3\] columns, at fit \[2, 2\]"):
+        fitted.predict([np.ones((5, 1)), np.ones((5, 3))])
+
+
+@pytest.mark.parametrize(
+    ("y", "complaint"),
+    [
+        ([1.0, np.nan, 2.0, 3.0], "NaN"),
+        ([1.0, np.inf, 2.0, 3.0], "infinity"),
+        ([2.0] * 4, "constant"),
+    ],
+)
+def test_labels_that_cannot_be_learned(y: list[float], complaint: str) -> None:
+    with pytest.raises(ValueError, match=complaint):
+        PrivetRegressor().fit(np.arange(8.0).reshape(4, 2), y)
+
+
+def test_bad_parameters_are_named_at_fit() -> None:
+    X, y = np.arange(8.0).reshape(4, 2), [0, 1, 0, 1]
+    bad: dict[str, Any] = {"tables": 0, "depth": 2.5, "l2": -1.0, "buckets": "32"}
+    for name, value in bad.items():
+        with pytest.raises(ParameterError, match=f"^{name}: "):
+            PrivetClassifier(**{name: value}).fit(X, y)
+    with pytest.raises(ParameterError, match=r"protocol: 'magic'"):
+        PrivetClassifier(protocol="magic").fit(X, y)
+
+
+def test_classes_may_be_anything(cancer: tuple[pd.DataFrame, pd.Series]) -> None:
+    X, y = cancer
+    words = np.where(y == 1, "benign", "malignant")
+    model = PrivetClassifier(tables=5).fit(X, words)
+    assert model.classes_.tolist() == ["benign", "malignant"]
+    assert set(model.predict(X)) == {"benign", "malignant"}
+    assert model.score(X, words) >= 0.97
+    proba = model.predict_proba(X)
+    assert proba.shape == (569, 2)
+    assert np.abs(proba.sum(axis=1) - 1).max() <= 2**-52
+
+
+def test_missing_values_are_learned_from() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(500, 2))
+    y = rng.random(500) < 0.5
+    X[y, 0] = np.nan
+    assert PrivetClassifier(tables=1, depth=1).fit(X, y).score(X, y) == 1.0
+
+
+def test_any_scale_of_labels() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(500, 3))
+    y = X[:, 0] * X[:, 1]
+    plain = PrivetRegressor(tables=20).fit(X, y)
+    for scale, shift in ((1e-9, 0.0), (1e12, 0.0), (1.0, 1e6)):
+        scaled = PrivetRegressor(tables=20).fit(X, scale * y + shift)
+        assert scaled.score(X, scale * y + shift) == pytest.approx(plain.score(X, y), abs=1e-6)
+
+
+def test_it_fits_into_scikit_learn(cancer: tuple[pd.DataFrame, pd.Series]) -> None:
+    X, y = cancer
+    search = GridSearchCV(PrivetClassifier(tables=5), {"depth": np.array([1, 3])}, cv=3)
+    search.fit(X, y)
+    assert search.best_params_["depth"] in (1, 3)
+    scores = cross_val_score(
+        make_pipeline(StandardScaler(), PrivetClassifier(tables=10)), X, y, scoring="roc_auc", cv=3
+    )
+    assert scores.min() >= 0.97
+    assert clone(PrivetRegressor(depth=2)).get_params()["depth"] == 2
+
+
+def test_a_fitted_model_can_be_saved(cancer: tuple[pd.DataFrame, pd.Series], tmp_path: Any) -> None:
+    X, y = cancer
+    model = PrivetClassifier(tables=3).fit(X, y).model_
+    save_model(model, tmp_path / "model.json")
+    assert load_model(tmp_path / "model.json") == model

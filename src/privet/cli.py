@@ -1,0 +1,181 @@
+"""The command line: parse, call, show; every kind of error ends with an exit code of its own.
+
+0   done
+1   a bug of ours: please report it
+2   the command line could not be understood
+3   a parameter cannot be used
+4   a table cannot be read or used
+5   a model cannot be read or used
+6   something outside this program cannot be had
+130 interrupted
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated, Literal
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
+
+from privet.boosting.model import Model
+from privet.boosting.trainer import PROTOCOLS
+from privet.data.datasets import DATASETS
+from privet.errors import DataError, ModelError, ParameterError, PrivetError, UnavailableError
+from privet.service.experiment import Experiment, run
+from privet.service.files import check_writable
+from privet.service.model_file import save_model
+from privet.service.report import Report
+from privet.version import __version__
+
+EXIT_CODES: dict[type[PrivetError], int] = {
+    ParameterError: 3,
+    DataError: 4,
+    ModelError: 5,
+    UnavailableError: 6,
+}
+
+_TABLES_SHOWN = 10
+
+app = typer.Typer(
+    help="Gradient boosted decision tables over columns that several organisations hold.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
+def main() -> None:
+    """Run the command line and end the process with the documented exit code."""
+    try:
+        app()
+    except PrivetError as error:
+        Console(stderr=True).print(Text.assemble(("error: ", "bold red"), str(error)))
+        sys.exit(EXIT_CODES[type(error)])
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"privet {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version."),
+    ] = False,
+) -> None:
+    pass
+
+
+# typer reads these annotations at run time, and on Python 3.10 needs Optional spelt out.
+@app.command()
+def simulate(
+    data: Annotated[str, typer.Option(help=f"{', '.join(DATASETS)}, or a CSV or Parquet file.")],
+    label: Annotated[
+        str | None, typer.Option(help="The label's column of a file.", show_default="label")
+    ] = None,
+    id_: Annotated[
+        str | None,
+        typer.Option("--id", help="The id column of a file.", show_default="id, if there"),
+    ] = None,
+    task: Annotated[
+        Literal["regression", "classification"] | None,
+        typer.Option(help="What to learn from a file.", show_default="by the label: 0 and 1?"),
+    ] = None,
+    parties: Annotated[int, typer.Option(help="How many; the last one has the label.")] = 4,
+    protocol: Annotated[str, typer.Option(help=f"One of: {', '.join(PROTOCOLS)}.")] = "plain",
+    tables: Annotated[int, typer.Option(help="How many decision tables.")] = 10,
+    depth: Annotated[int, typer.Option(help="How many tests in a table, 1 to 10.")] = 3,
+    buckets: Annotated[int, typer.Option(help="How many buckets a feature, 2 to 256.")] = 32,
+    l2: Annotated[float, typer.Option(help="Regularisation of the leaf values (lambda).")] = 1.0,
+    learning_rate: Annotated[
+        float, typer.Option(help="Factor on the leaf values; 1 is the paper's.")
+    ] = 1.0,
+    base_score: Annotated[
+        float | None,
+        typer.Option(help="Score before the first table.", show_default="mean label, or 0"),
+    ] = None,
+    test_size: Annotated[float, typer.Option(help="Share of the rows set aside to test.")] = 0.2,
+    seed: Annotated[int, typer.Option(help="Chooses the test rows.")] = 0,
+    report: Annotated[str | None, typer.Option(help="Write the report there, as JSON.")] = None,
+    save: Annotated[str | None, typer.Option(help="Write the model there.")] = None,
+) -> None:
+    """Run one experiment on this machine: split a table over parties by columns, train, test."""
+    for path in (report, save):
+        if path is not None:
+            check_writable(path)
+    experiment = Experiment(
+        data=data,
+        n_parties=parties,
+        protocol=protocol,
+        params={
+            "tables": tables,
+            "depth": depth,
+            "buckets": buckets,
+            "l2": l2,
+            "learning_rate": learning_rate,
+            "base_score": base_score,
+        },
+        label=label,
+        id=id_,
+        task=task,
+        test_size=test_size,
+        seed=seed,
+    )
+    with Progress(
+        TextColumn("training"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("tables, loss {task.fields[loss]:.5f}"),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+    ) as progress:
+        bar = progress.add_task("training", total=tables, loss=0.0, visible=False)
+        model, outcome = run(
+            experiment,
+            lambda done, loss: progress.update(bar, completed=done, loss=loss, visible=True),
+        )
+    _show(model, outcome)
+    if save is not None:
+        save_model(model, save)
+    if report is not None:
+        outcome.write(report)
+
+
+def _show(model: Model, report: Report) -> None:
+    console = Console()
+    tests = Table(title="Learned tests", title_justify="left")
+    tests.add_column("table", justify="right")
+    for level in range(model.depth):
+        tests.add_column(f"level {level}", overflow="fold")
+    for table in range(min(model.n_tables, _TABLES_SHOWN)):
+        tests.add_row(
+            str(table + 1), *(Text(_in_words(model, table, level)) for level in range(model.depth))
+        )
+    console.print(tests)
+    if model.n_tables > _TABLES_SHOWN:
+        console.print(f"and {model.n_tables - _TABLES_SHOWN} more tables (--save, --report)")
+
+    console.print(
+        f"\n{report.data}: {report.n_samples} training rows, {report.n_features} features over "
+        f"{report.n_parties} parties, protocol {report.protocol}, "
+        f"trained in {report.seconds.train:.2f} s",
+        highlight=False,
+    )
+    metrics = Table()
+    metrics.add_column(f"on {report.n_test_samples} test rows")
+    metrics.add_column("value", justify="right")
+    for name, value in report.metrics.items():
+        metrics.add_row(name, "undefined: one class" if value is None else f"{value:.4f}")
+    console.print(metrics)
+
+
+def _in_words(model: Model, table: int, level: int) -> str:
+    owner = model.features[model.feature[table, level]].owner
+    return f"{model.describe_test(table, level)} ({owner})"

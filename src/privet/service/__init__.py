@@ -1,0 +1,1 @@
+"""Whole jobs on real files: experiments, reports, models on disk."""

@@ -1,0 +1,125 @@
+"""One experiment on this machine: read a table, split it over parties, train, test, report."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from privet.boosting.binning import bucket_columns
+from privet.boosting.model import Model
+from privet.boosting.params import Params
+from privet.boosting.reference import OnTable
+from privet.boosting.trainer import train
+from privet.config import Task
+from privet.data.datasets import DATASETS, DataSet, load_dataset
+from privet.data.partition import PartyFrame, check_aligned, split_columns, split_rows
+from privet.data.reader import column_names, read_frame
+from privet.errors import DataError
+from privet.service.report import Report, Seconds
+from privet.version import __version__
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """What to run. `params` are hyper-parameters by name; the task comes with the data."""
+
+    data: str
+    n_parties: int
+    protocol: str = "plain"
+    params: dict[str, object] = field(default_factory=dict)
+    label: str | None = None
+    id: str | None = None
+    task: Task | None = None
+    test_size: float = 0.2
+    seed: int = 0
+
+
+def run(experiment: Experiment, on_table: OnTable | None = None) -> tuple[Model, Report]:
+    """Run an experiment and return its model and report."""
+    started = time.perf_counter()
+    data = load_data(experiment.data, experiment.label, experiment.id, experiment.task)
+    params = Params.parse({**experiment.params, "task": data.task})
+    train_rows, test_rows = split_rows(data.frame, experiment.test_size, experiment.seed)
+    parties = split_columns(train_rows, experiment.n_parties)
+
+    training = time.perf_counter()
+    model = train_on(parties, params, experiment.protocol, on_table)
+    trained = time.perf_counter()
+
+    metrics = evaluate(model, split_columns(test_rows, experiment.n_parties))
+    report = Report(
+        version=__version__,
+        data=data.name,
+        protocol=experiment.protocol,
+        n_parties=experiment.n_parties,
+        n_samples=train_rows.n_samples,
+        n_test_samples=test_rows.n_samples,
+        n_features=len(model.features),
+        seed=experiment.seed,
+        params=params,
+        metrics=metrics,
+        seconds=Seconds(train=trained - training, total=time.perf_counter() - started),
+        feature_names=[feature.name for feature in model.features],
+        feature_owners=[feature.owner for feature in model.features],
+        tests=np.stack((model.feature, model.bucket), axis=2).tolist(),
+    )
+    return model, report
+
+
+def load_data(data: str, label: str | None, id_: str | None, task: Task | None) -> DataSet:
+    """Load a named data set, or read a file and settle what its label is and asks for."""
+    if data in DATASETS:
+        for option, value in (("label", label), ("id", id_), ("task", task)):
+            if value is not None:
+                raise DataError(f"the data set {data} has its own {option}; leave --{option} out")
+        return load_dataset(data)
+    if not Path(data).exists():
+        raise DataError(
+            f"{data!r} is neither a file nor a data set; the data sets are {', '.join(DATASETS)}"
+        )
+    names = column_names(data)
+    if label is None and "label" not in names:
+        raise DataError(f"{data}: there is no column 'label'; name the label's column with --label")
+    if id_ is None and "id" in names:
+        id_ = "id"
+    frame = read_frame(data, id_column=id_, label_column=label or "label")
+    if task is None:
+        assert frame.label is not None
+        binary = np.isin(frame.label, (0.0, 1.0)).all()
+        task = "classification" if binary else "regression"
+    return DataSet(Path(data).name, task, frame)
+
+
+def train_on(
+    parties: Sequence[PartyFrame], params: Params, protocol: str, on_table: OnTable | None = None
+) -> Model:
+    """Let every party bucket its own columns, then train on them; the last holds the label."""
+    check_aligned(parties)
+    label = parties[-1].frame.label
+    if label is None:
+        raise DataError(f"{parties[-1].name} is the active participant and has no label")
+    bucketed = [
+        bucket_columns(party.name, party.frame.names, party.frame.columns, params.buckets)
+        for party in parties
+    ]
+    return train(bucketed, label, params, protocol, on_table)
+
+
+def evaluate(model: Model, parties: Sequence[PartyFrame]) -> dict[str, float | None]:
+    """Return the metrics of a model on rows that all parties hold their columns of."""
+    from sklearn.metrics import accuracy_score, roc_auc_score, root_mean_squared_error
+
+    label = parties[-1].frame.label
+    assert label is not None
+    predicted = model.predict(np.concatenate([party.frame.columns for party in parties]))
+    if model.task == "regression":
+        return {"rmse": float(root_mean_squared_error(label, predicted))}
+    one_class = (label == label[0]).all()
+    return {
+        "accuracy": float(accuracy_score(label, predicted >= 0.5)),
+        "auc": None if one_class else float(roc_auc_score(label, predicted)),
+    }

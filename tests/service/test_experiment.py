@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from privet import DataError, Experiment, ParameterError, run
+from privet.data.partition import split_columns, split_rows
+from privet.service.experiment import evaluate, load_data, train_on
+
+
+def test_a_whole_experiment(tmp_path: Path) -> None:
+    experiment = Experiment(
+        "breast-cancer", n_parties=4, params={"tables": 10, "depth": 3, "learning_rate": 1.0}
+    )
+    model, report = run(experiment)
+    report.write(tmp_path / "report.json")
+    written = json.loads((tmp_path / "report.json").read_text())
+    assert written["protocol"] == "plain"
+    assert written["n_parties"] == 4
+    assert written["n_samples"] == 455
+    assert written["n_features"] == 30
+    assert written["params"]["tables"] == 10
+    assert written["params"]["task"] == "classification"
+    assert written["metrics"]["auc"] >= 0.99
+    assert written["metrics"]["accuracy"] >= 0.95
+    assert 0 < written["seconds"]["train"] <= written["seconds"]["total"]
+    tests = np.array(written["tests"])
+    assert tests.shape == (10, 3, 2)
+    assert (tests[..., 0] == model.feature).all()
+    assert (tests[..., 1] == model.bucket).all()
+    # 30 columns over 4 parties: 8, 8, 7, 7, and the label with the last.
+    assert [written["feature_owners"].count(f"party{i}") for i in (1, 2, 3, 4)] == [8, 8, 7, 7]
+
+
+def test_the_same_seed_gives_the_same_report() -> None:
+    def go(seed: int) -> dict[str, object]:
+        return run(Experiment("breast-cancer", 2, seed=seed))[1].model_dump(exclude={"seconds"})
+
+    assert go(1) == go(1)
+    assert go(1)["metrics"] != go(2)["metrics"]
+
+
+def test_a_file(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    columns = rng.normal(size=(3, 200))
+    columns[1, ::7] = np.nan
+    label = (columns[0] > 0).astype(int)
+    rows = zip(*columns, label, strict=True)
+    cells = "\n".join(",".join("" if np.isnan(x) else repr(float(x)) for x in row) for row in rows)
+    path = tmp_path / "people.csv"
+    path.write_text("a,b,c,label\n" + cells + "\n")
+    model, report = run(Experiment(str(path), n_parties=2))
+    assert report.data == "people.csv"
+    assert model.task == "classification"
+    # The rule is one cut of column a; only rows within its bucket (1/32 of them) can be missed.
+    assert report.metrics["accuracy"] is not None
+    assert report.metrics["accuracy"] >= 1 - 1 / 32
+    as_regression, _ = run(Experiment(str(path), n_parties=2, task="regression"))
+    assert as_regression.task == "regression"
+    by_name, _ = run(Experiment(str(path), n_parties=2, label="c", id="a"))
+    assert [feature.name for feature in by_name.features] == ["b", "label"]
+
+
+def test_data_that_cannot_be_had(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"'no-such' is neither a file nor a data set; .*syn-a"):
+        load_data("no-such", None, None, None)
+    with pytest.raises(DataError, match="breast-cancer has its own label; leave --label out"):
+        load_data("breast-cancer", "y", None, None)
+    path = tmp_path / "t.csv"
+    path.write_text("a,b\n1,2\n")
+    with pytest.raises(DataError, match="no column 'label'; name the label's column with --label"):
+        load_data(str(path), None, None, None)
+
+
+def test_parameters_are_checked() -> None:
+    with pytest.raises(ParameterError, match=r"buckets: .* got 1"):
+        run(Experiment("breast-cancer", 2, params={"buckets": 1}))
+    with pytest.raises(ParameterError, match=r"parties: .* at least 2"):
+        run(Experiment("breast-cancer", 1))
+
+
+def test_the_active_party_needs_a_label() -> None:
+    frame = load_data("breast-cancer", None, None, None).frame
+    parties = split_columns(frame, 3)
+    from privet import Params
+
+    with pytest.raises(DataError, match="party2 is the active participant and has no label"):
+        train_on(parties[:2], Params(task="classification"), "plain")
+
+
+def test_auc_of_one_class_is_undefined() -> None:
+    model, _ = run(Experiment("breast-cancer", 2, params={"tables": 1}))
+    frame = load_data("breast-cancer", None, None, None).frame
+    assert frame.label is not None
+    ones = frame.take(np.flatnonzero(frame.label == 1))
+    assert evaluate(model, split_columns(ones, 2))["auc"] is None
+
+
+def test_metrics_are_of_the_test_rows() -> None:
+    data = load_data("breast-cancer", None, None, None)
+    _, test = split_rows(data.frame, 0.2, 0)
+    model, report = run(Experiment("breast-cancer", 3))
+    assert test.label is not None
+    right = (model.predict(test.columns) >= 0.5) == test.label
+    assert report.metrics["accuracy"] == pytest.approx(right.mean(), abs=1e-12)
+    assert report.n_test_samples == 114

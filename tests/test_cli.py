@@ -1,0 +1,130 @@
+"""The command line as a person runs it: real processes, their output and exit codes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+
+from privet import PrivetError, __version__, cli, load_model
+
+
+def privet(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """Run the command in a process of its own."""
+    return subprocess.run(  # noqa: S603
+        [sys.executable, "-m", "privet", *arguments],
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        timeout=60,
+        env={**os.environ, "COLUMNS": "200", "NO_COLOR": "1"},
+        check=False,
+    )
+
+
+def exit_code(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int | str | None:
+    """Run the command in this process, which takes no time to start."""
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setattr(sys, "argv", ["privet", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    return ended.value.code
+
+
+def test_version_and_help() -> None:
+    assert privet("--version").stdout == f"privet {__version__}\n"
+    shown = privet("simulate", "--help")
+    assert shown.returncode == 0
+    assert "--learning-rate" in shown.stdout
+
+
+def test_simulate(tmp_path: Path) -> None:
+    done = privet(
+        "simulate",
+        *("--data", "breast-cancer", "--parties", "4", "--protocol", "plain"),
+        *("--tables", "12", "--depth", "3", "--buckets", "32", "--l2", "1.0"),
+        *("--learning-rate", "1.0", "--test-size", "0.2", "--seed", "0"),
+        *("--report", "report.json", "--save", "model.json"),
+        cwd=tmp_path,
+    )
+    assert done.returncode == 0, done.stderr
+    report = json.loads((tmp_path / "report.json").read_text())
+    model = load_model(tmp_path / "model.json")
+    assert report["metrics"]["auc"] >= 0.99
+    assert "12/12" in done.stderr
+    assert "loss 0." in done.stderr
+    assert f"{report['metrics']['auc']:.4f}" in done.stdout
+    assert f"{report['metrics']['accuracy']:.4f}" in done.stdout
+    owner = model.features[model.feature[0, 0]].owner
+    assert f"{model.describe_test(0, 0)} ({owner})" in done.stdout
+    assert "and 2 more tables" in done.stdout
+
+
+def test_names_are_shown_as_they_are(tmp_path: Path) -> None:
+    """A column name that looks like markup is text."""
+    rows = "\n".join(f"{i},{i % 7},{int(i > 20)}" for i in range(40))
+    (tmp_path / "t.csv").write_text(f"[red]a[/red],b,label\n{rows}\n")
+    done = privet("simulate", "--data", "t.csv", "--parties", "2", "--depth", "1", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "[red]a[/red] < " in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "complaint"),
+    [
+        (["--data", "breast-cancer", "--buckets", "1"], 3, "buckets: "),
+        (["--data", "breast-cancer", "--protocol", "magic"], 3, "protocol: 'magic'"),
+        (["--data", "breast-cancer", "--parties", "1"], 3, "parties: "),
+        (["--data", "breast-cancer", "--test-size", "2"], 3, "test-size: "),
+        (["--data", "nowhere.csv"], 4, "neither a file nor a data set"),
+        (["--data", "bad.csv"], 4, "bad.csv: column 'a', row 2: 'x' is not a number"),
+        (["--data", "breast-cancer", "--report", "no/where.json"], 6, "not a directory"),
+        (["--data", "breast-cancer", "--tables", "many"], 2, "--tables"),
+        (["--data", "breast-cancer", "--colour", "red"], 2, "--colour"),
+        ([], 2, "--data"),
+    ],
+)
+def test_errors_have_a_message_and_a_code(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    code: int,
+    complaint: str,
+) -> None:
+    (tmp_path / "bad.csv").write_text("a,label\n1,0\nx,1\n")
+    monkeypatch.chdir(tmp_path)
+    assert exit_code(monkeypatch, "simulate", *arguments) == code
+    assert complaint in capsys.readouterr().err
+
+
+def test_an_error_in_a_process_of_its_own() -> None:
+    done = privet("simulate", "--data", "nowhere.csv")
+    assert done.returncode == 4
+    assert done.stderr.splitlines()[-1].startswith("error: 'nowhere.csv' is neither a file")
+    assert "Traceback" not in done.stderr
+
+
+def test_an_interrupt_ends_it_quietly(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*_: object) -> NoReturn:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "run", interrupted)
+    assert exit_code(monkeypatch, "simulate", "--data", "breast-cancer") == 130
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_every_error_has_an_exit_code() -> None:
+    def leaves(kind: type[PrivetError]) -> set[type[PrivetError]]:
+        below = kind.__subclasses__()
+        return {kind} if not below else set().union(*map(leaves, below))
+
+    assert leaves(PrivetError) == set(cli.EXIT_CODES)
+    assert len(set(cli.EXIT_CODES.values())) == len(cli.EXIT_CODES)

@@ -30,7 +30,9 @@ test: setup lint
 lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
+	@if $(BIN)/python -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then \
+	  echo $(BIN)/mypy; $(BIN)/mypy; \
+	else echo "mypy: not run, numpy's newest release for Python 3.10 has other types"; fi
 	$(BIN)/lint-imports
 
 format: setup

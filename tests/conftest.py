@@ -7,8 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from privet import DataSet, load_dataset
+
+# A busy machine must not fail a test, nor a rare example the build: at home they are random.
+settings.register_profile("privet", deadline=None, derandomize="CI" in os.environ)
+settings.load_profile("privet")
 
 _FILES = {"california": "california_housing.csv.gz", "credit": "credit_default.csv.gz"}
 

@@ -8,6 +8,16 @@ from pydantic import ValidationError
 from privet import ParameterError, Params
 
 
+def test_complaints_come_in_small_numbers() -> None:
+    with pytest.raises(ParameterError, match=r"x4: is not known; and 95 more$"):
+        Params.parse({"task": "regression"} | {f"x{i}": 0 for i in range(100)})
+
+
+def test_a_bad_value_is_a_parameter_error_however_it_is_given() -> None:
+    with pytest.raises(ParameterError, match="tables"):
+        Params(task="regression", tables=0)
+
+
 def test_a_value_is_frozen() -> None:
     params = Params(task="regression")
     with pytest.raises(ValidationError, match="frozen"):
@@ -31,7 +41,7 @@ def test_a_value_is_frozen() -> None:
         ("task", "ranking", "'regression' or 'classification', got 'ranking'"),
         ("tables", "10", "valid integer, got '10'"),
         ("tables", True, "valid integer, got True"),
-        ("trees", 3, "there is no such parameter"),
+        ("trees", 3, "is not known"),
     ],
 )
 def test_a_bad_value_is_named(key: str, value: object, complaint: str) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -82,6 +83,9 @@ def test_a_partition_by_name(cancer: tuple[pd.DataFrame, pd.Series]) -> None:
         (0, "at least 2 parties, got 0"),
         ([[0, 1, 2]], "at least 2 parties"),
         ([0, 0, 1], "give a number, or the columns of each party"),
+        (None, "give a number, or the columns of each party"),
+        (2.0, "give a number, or the columns of each party"),
+        ({"p": "ab", "q": "c"}, "give a number, or the columns of each party"),
         ([[0, 1], [1, 2]], "column 1 is given to 2 parties"),
         ([[0], [2]], "column 1 is given to 0 parties"),
         ([[0, 1], [2, 3]], "there is no column 3"),
@@ -106,6 +110,45 @@ def test_tables_that_do_not_fit() -> None:
     fitted = PrivetRegressor(tables=1).fit([two, two], np.arange(5.0))
     with pytest.raises(DataError, match=r"tables have \[1, 3\] columns, at fit \[2, 2\]"):
         fitted.predict([np.ones((5, 1)), np.ones((5, 3))])
+
+
+def test_tables_with_other_columns_than_at_fit(cancer: tuple[pd.DataFrame, pd.Series]) -> None:
+    X, y = cancer
+    one, two = X.iloc[:, :2], X.iloc[:, 2:4]
+    model = PrivetClassifier(tables=1).fit([one, two], y)
+    a, b = one.columns
+    with pytest.raises(DataError, match=f"names differ from those at fit: '{b}' for '{a}'"):
+        model.predict([one[[b, a]], two])
+    with pytest.raises(DataError, match="names differ"):
+        model.predict([two, one])
+    arrays = [one.to_numpy(), two.to_numpy()]
+    assert (model.predict(arrays) == model.predict([one, two])).all()
+    with pytest.raises(DataError, match="name all of them or none"):
+        model.fit([one.to_numpy(), two], y)
+    model.fit([one.to_numpy(), two.to_numpy()], y)
+    assert not hasattr(model, "feature_names_in_")
+
+
+def test_a_failed_fit_leaves_the_model(cancer: tuple[pd.DataFrame, pd.Series]) -> None:
+    X, y = cancer
+    model = PrivetClassifier(tables=1).fit(X, np.where(y == 1, "benign", "malignant"))
+    with pytest.raises(ParameterError):
+        model.set_params(tables=0).fit(X, np.where(y == 1, "yes", "no"))
+    assert set(model.predict(X)) == {"benign", "malignant"}
+
+
+def test_a_single_class_is_named() -> None:
+    with pytest.raises(DataError, match="of a single class, in all 3 rows"):
+        PrivetClassifier().fit(np.arange(6.0).reshape(3, 2), ["yes"] * 3)
+
+
+def test_parameters_reach_the_training(cancer: tuple[pd.DataFrame, pd.Series]) -> None:
+    X, y = cancer
+    assert PrivetRegressor(tables=1, base_score=7, l2=1).fit(X, y).model_.base_score == 7.0
+    assert PrivetRegressor(tables=1, l2=np.float64(2)).fit(X, y).model_.n_tables == 1
+    even = PrivetClassifier(tables=1, l2=1e90).fit(X, y)  # leaf values of next to nothing
+    even.model_ = replace(even.model_, leaf_values=0 * even.model_.leaf_values)
+    assert set(even.predict(X)) == {1}  # at even odds, class 1
 
 
 @pytest.mark.parametrize(

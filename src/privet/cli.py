@@ -1,18 +1,23 @@
-"""The command line: parse, call, show; every kind of error ends with an exit code of its own.
+"""The command line: parse, call, show.
 
-0   done
-1   a bug of ours: please report it
-2   the command line could not be understood
-3   a parameter cannot be used
-4   a table cannot be read or used
-5   a model cannot be read or used
-6   something outside this program cannot be had
-130 interrupted
+Every kind of error has an exit code of its own:
+
+    0    done
+    1    a bug of ours: please report it
+    2    the command line could not be understood
+    3    a parameter cannot be used
+    4    a table cannot be read or used
+    5    a model cannot be read or used
+    6    something outside this program cannot be had
+    7    another participant, or the way to it, failed
+    8    the dealer's randomness does not fit the program, or was used before
+    130  interrupted
 """
 
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
@@ -24,7 +29,15 @@ from rich.text import Text
 from privet.boosting.model import Model
 from privet.boosting.trainer import PROTOCOLS
 from privet.data.datasets import DATASETS
-from privet.errors import DataError, ModelError, ParameterError, PrivetError, UnavailableError
+from privet.errors import (
+    CorrelationError,
+    DataError,
+    ModelError,
+    ParameterError,
+    PeerError,
+    PrivetError,
+    UnavailableError,
+)
 from privet.service.experiment import Experiment, run
 from privet.service.files import check_writable
 from privet.service.model_file import save_model
@@ -36,6 +49,8 @@ EXIT_CODES: dict[type[PrivetError], int] = {
     DataError: 4,
     ModelError: 5,
     UnavailableError: 6,
+    PeerError: 7,
+    CorrelationError: 8,
 }
 
 _TABLES_SHOWN = 10
@@ -54,7 +69,7 @@ def main() -> None:
         app()
     except PrivetError as error:
         Console(stderr=True).print(Text.assemble(("error: ", "bold red"), str(error)))
-        sys.exit(EXIT_CODES[type(error)])
+        sys.exit(next(EXIT_CODES[kind] for kind in type(error).__mro__ if kind in EXIT_CODES))
 
 
 def _show_version(wanted: bool) -> None:
@@ -73,7 +88,6 @@ def _root(
     pass
 
 
-# typer reads these annotations at run time, and on Python 3.10 needs Optional spelt out.
 @app.command()
 def simulate(
     data: Annotated[str, typer.Option(help=f"{', '.join(DATASETS)}, or a CSV or Parquet file.")],
@@ -107,6 +121,8 @@ def simulate(
     save: Annotated[str | None, typer.Option(help="Write the model there.")] = None,
 ) -> None:
     """Run one experiment on this machine: split a table over parties by columns, train, test."""
+    if report is not None and save is not None and Path(report).resolve() == Path(save).resolve():
+        raise ParameterError(f"save: {save} is where the report goes; give another name")
     for path in (report, save):
         if path is not None:
             check_writable(path)
@@ -141,11 +157,11 @@ def simulate(
             experiment,
             lambda done, loss: progress.update(bar, completed=done, loss=loss, visible=True),
         )
-    _show(model, outcome)
     if save is not None:
         save_model(model, save)
     if report is not None:
         outcome.write(report)
+    _show(model, outcome)
 
 
 def _show(model: Model, report: Report) -> None:
@@ -167,6 +183,7 @@ def _show(model: Model, report: Report) -> None:
         f"{report.n_parties} parties, protocol {report.protocol}, "
         f"trained in {report.seconds.train:.2f} s",
         highlight=False,
+        markup=False,
     )
     metrics = Table()
     metrics.add_column(f"on {report.n_test_samples} test rows")

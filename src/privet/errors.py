@@ -5,7 +5,12 @@
     │   ├── ParameterError               a hyper-parameter, option or configuration key
     │   ├── DataError                    a table: its file, columns, rows, ids or label
     │   └── ModelError                   a model file, or a model and data that do not fit
-    └── UnavailableError                 something outside this program cannot be had
+    ├── UnavailableError                 something outside this program cannot be had
+    ├── PeerError                        another participant, or the way to it, failed
+    │   ├── PeerLostError                its connection closed or could not be made
+    │   ├── PeerSilentError              nothing was heard from it for too long
+    │   └── PeerMisbehavedError          it sent what the protocol does not allow here
+    └── CorrelationError                 the dealer's randomness does not fit, or was used
 
 The command line maps each class to an exit code of its own (`privet.cli`).
 """
@@ -35,3 +40,31 @@ class ModelError(InputError):
 
 class UnavailableError(PrivetError):
     """Something outside this program (a data set, a directory, a disk) cannot be had."""
+
+
+class PeerError(PrivetError):
+    """Another participant failed. The session is over: nothing is retried under old masks."""
+
+    def __init__(self, peer: str, problem: str) -> None:
+        super().__init__(peer, problem)
+        self.peer = peer
+        self.problem = problem
+
+    def __str__(self) -> str:
+        return f"{self.peer}: {self.problem}"
+
+
+class PeerLostError(PeerError):
+    """A peer's connection closed, or could not be made."""
+
+
+class PeerSilentError(PeerError):
+    """Nothing was heard from a peer for longer than the deadline, not even a sign of life."""
+
+
+class PeerMisbehavedError(PeerError):
+    """A peer sent bytes that are no frame, or a frame that is not the one due at this step."""
+
+
+class CorrelationError(PrivetError):
+    """Correlated randomness ran out, is out of step with the program, or was used before."""

@@ -7,6 +7,7 @@ PrivetRegressor().fit([X_bank, X_telecom, X_shop], y)  # one table per party, la
 from __future__ import annotations
 
 import operator
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -33,6 +34,7 @@ from privet.config import Task
 from privet.errors import DataError, ParameterError
 
 _DEFAULT = Params(task="regression")
+_CHECKS: dict[str, Any] = {"dtype": np.float64, "ensure_all_finite": "allow-nan"}
 
 
 class FederatedEstimator(BaseEstimator):
@@ -61,6 +63,9 @@ class FederatedEstimator(BaseEstimator):
     feature_names_in_ : array, where the columns have names
 
     """
+
+    n_features_in_: int
+    feature_names_in_: npt.NDArray[np.object_]
 
     def __init__(
         self,
@@ -103,16 +108,17 @@ class FederatedEstimator(BaseEstimator):
 
     def _fit(self, X: Any, label: FloatArray, task: Task) -> None:
         params = self._params(task)
-        X = self._join(X, reset=True)
+        X, partition = self._join(X)
         check_consistent_length(X, label)
         names = getattr(self, "feature_names_in_", [f"x{i}" for i in range(X.shape[1])])
         parties = [
             bucket_columns(
                 party, [names[i] for i in part], np.ascontiguousarray(X[:, part].T), params.buckets
             )
-            for party, part in self.partition_.items()
+            for party, part in partition.items()
         ]
         self.model_: Model = train(parties, label, params, self.protocol)
+        self.partition_ = partition
 
     def _params(self, task: Task) -> Params:
         values: dict[str, object] = {"task": task}
@@ -127,82 +133,82 @@ class FederatedEstimator(BaseEstimator):
 
     def _predict(self, X: Any) -> FloatArray:
         check_is_fitted(self)
-        X = self._join(X, reset=False)
+        X = self._rejoin(X)
         return self.model_.predict(np.ascontiguousarray(X[:, self._order].T))
 
-    def _join(self, X: Any, *, reset: bool) -> FloatArray:
-        """Check one table, or one table per party, and return all columns side by side."""
-        checks: dict[str, Any] = {"dtype": np.float64, "ensure_all_finite": "allow-nan"}
-        if reset:
-            checks["ensure_min_samples"] = 2
+    def _join(self, X: Any) -> tuple[FloatArray, dict[str, list[int]]]:
+        """Check what was given to `fit`; return all columns side by side, and whose they are."""
         if not _is_table_list(X):
-            joined: FloatArray = validate_data(self, X, reset=reset, **checks)
-            if reset:
-                self.partition_ = self._resolve_partition(joined.shape[1])
-            return joined
+            joined: FloatArray = validate_data(self, X, ensure_min_samples=2, **_CHECKS)
+            return joined, self._resolve_partition(joined.shape[1])
+        if len(X) < 2:
+            raise DataError("a federation has at least 2 parties; give one table for each")
+        joined, names = _side_by_side(X)
+        if hasattr(self, "feature_names_in_"):
+            del self.feature_names_in_
+        if names is not None:
+            self.feature_names_in_ = np.asarray(names, dtype=object)
+        self.n_features_in_ = joined.shape[1]
+        ends = np.cumsum([np.shape(table)[1] for table in X]).tolist()
+        parts = zip([0, *ends], ends, strict=False)
+        return joined, {f"party{i}": list(range(*part)) for i, part in enumerate(parts, start=1)}
 
-        names = [name for table in X for name in _names_of(table)]
-        tables = [check_array(table, ensure_min_features=0, **checks) for table in X]
-        for number, table in enumerate(tables, start=1):
-            if len(table) != len(tables[0]):
-                raise DataError(
-                    f"party1 has {len(tables[0])} samples, party{number} {len(table)}: "
-                    "all parties need the same samples in the same order"
-                )
-        joined = np.concatenate(tables, axis=1)
-        widths = [table.shape[1] for table in tables]
-        if reset:
-            if len(tables) < 2:
-                raise DataError("a federation has at least 2 parties; give one table for each")
-            ends = np.cumsum(widths)
-            self.partition_ = {
-                f"party{number}": list(range(end - width, end))
-                for number, (width, end) in enumerate(zip(widths, ends, strict=True), start=1)
-            }
-            self.n_features_in_ = joined.shape[1]
-            if len(names) == joined.shape[1]:
-                self.feature_names_in_ = np.asarray(names, dtype=object)
-            elif hasattr(self, "feature_names_in_"):
-                del self.feature_names_in_
+    def _rejoin(self, X: Any) -> FloatArray:
+        """Check what was given to `predict` against what was given to `fit`."""
+        if not _is_table_list(X):
+            joined: FloatArray = validate_data(self, X, reset=False, **_CHECKS)
+            return joined
+        widths = [np.shape(table)[1] for table in X]
         expected = [len(part) for part in self.partition_.values()]
         if widths != expected:
             raise DataError(f"the parties' tables have {widths} columns, at fit {expected}")
+        joined, names = _side_by_side(X)
+        known = getattr(self, "feature_names_in_", None)
+        if names is not None and known is not None and names != list(known):
+            raise DataError(
+                "the columns' names differ from those at fit: "
+                + ", ".join(f"{a!r} for {b!r}" for a, b in zip(names, known, strict=True) if a != b)
+            )
         return joined
 
     def _resolve_partition(self, n_features: int) -> dict[str, list[int]]:
         """Return the columns of each party by position: every column once."""
         partition = self.partition
         parts: Mapping[str, Sequence[Any]]
-        if isinstance(partition, (int, np.integer)):
+        if isinstance(partition, (int, np.integer)) and not isinstance(partition, bool):
             even = np.array_split(range(n_features), max(1, partition))
             parts = {f"party{number}": part.tolist() for number, part in enumerate(even, start=1)}
         elif isinstance(partition, Mapping):
             parts = partition
-        elif any(np.ndim(part) != 1 for part in partition):
-            raise ParameterError("partition: give a number, or the columns of each party as a list")
-        else:
+        elif isinstance(partition, (list, tuple)):
             parts = {f"party{number}": part for number, part in enumerate(partition, start=1)}
+        else:
+            parts = {"": 0}  # type: ignore[dict-item]
+        if any(isinstance(part, str) or np.ndim(part) != 1 for part in parts.values()):
+            raise ParameterError(
+                f"partition: give a number, or the columns of each party as a list, not {partition}"
+            )
         if len(parts) < 2:
             raise ParameterError(f"partition: a federation has at least 2 parties, got {partition}")
-        names = list(getattr(self, "feature_names_in_", ()))
+        names = {name: i for i, name in enumerate(getattr(self, "feature_names_in_", ()))}
         result = {
             str(party): [self._position(column, names, n_features) for column in columns]
             for party, columns in parts.items()
         }
-        found = sorted(position for part in result.values() for position in part)
+        given = Counter(position for part in result.values() for position in part)
         for position in range(n_features):
-            if found.count(position) != 1:
-                what = names[position] if names else position
+            if given[position] != 1:
+                what = list(names)[position] if names else position
                 raise ParameterError(
-                    f"partition: column {what!r} is given to {found.count(position)} parties; "
+                    f"partition: column {what!r} is given to {given[position]} parties; "
                     "every column belongs to one"
                 )
         return result
 
     @staticmethod
-    def _position(column: Any, names: list[str], n_features: int) -> int:
+    def _position(column: Any, names: dict[str, int], n_features: int) -> int:
         if column in names:
-            return names.index(column)
+            return names[column]
         if isinstance(column, (int, np.integer)) and 0 <= column < n_features:
             return int(column)
         raise ParameterError(f"partition: there is no column {column!r}")
@@ -238,8 +244,9 @@ class PrivetClassifier(ClassifierMixin, FederatedEstimator):
                 "Only binary classification is supported. The type of the target is "
                 f"{type_of_target(label)}."
             )
-        self.classes_, codes = np.unique(label, return_inverse=True)
+        classes, codes = np.unique(label, return_inverse=True)
         self._fit(X, codes.astype(np.float64), "classification")
+        self.classes_ = classes
         return self
 
     def predict_proba(self, X: Any) -> FloatArray:
@@ -267,7 +274,19 @@ def _is_table_list(X: Any) -> bool:
     return isinstance(X, (list, tuple)) and len(X) > 0 and all(np.ndim(part) == 2 for part in X)
 
 
-def _names_of(table: Any) -> list[str]:
-    """Return the column names of a data frame, or nothing."""
-    names = list(getattr(table, "columns", ()))
-    return names if all(isinstance(name, str) for name in names) else []
+def _side_by_side(tables: Sequence[Any]) -> tuple[FloatArray, list[str] | None]:
+    """Check one table per party; return their columns and, where they have them, their names."""
+    arrays = [check_array(table, ensure_min_features=0, **_CHECKS) for table in tables]
+    for number, array in enumerate(arrays, start=1):
+        if len(array) != len(arrays[0]):
+            raise DataError(
+                f"party1 has {len(arrays[0])} samples, party{number} {len(array)}: "
+                "all parties need the same samples in the same order"
+            )
+    joined = np.concatenate(arrays, axis=1)
+    names = [
+        name for table in tables for name in getattr(table, "columns", ()) if isinstance(name, str)
+    ]
+    if names and len(names) != joined.shape[1]:
+        raise DataError("some columns have names and others do not; name all of them or none")
+    return joined, names or None

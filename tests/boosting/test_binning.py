@@ -58,6 +58,13 @@ def test_distinct_values_fall_evenly(n_samples: int, buckets: int) -> None:
     assert sizes.max() - sizes.min() <= 1
 
 
+@pytest.mark.parametrize("n_missing", [1, 100, 500])
+def test_what_is_not_missing_falls_evenly(n_missing: int) -> None:
+    column = np.concatenate((np.full(n_missing, np.nan), np.arange(700.0)))
+    sizes = np.bincount(bucket_of(column, find_thresholds(column, 8)))
+    assert sizes.tolist() == [n_missing] + [100] * 7
+
+
 def test_a_heavy_value_takes_one_bucket_and_leaves_the_rest_to_others() -> None:
     column = np.concatenate((np.zeros(900), np.arange(1.0, 101.0)))
     sizes = np.bincount(bucket_of(column, find_thresholds(column, 5)))

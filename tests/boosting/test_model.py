@@ -56,8 +56,19 @@ def test_tests_in_words(model: Model) -> None:
 
 
 def test_columns_must_be_the_models(model: Model) -> None:
-    with pytest.raises(ModelError, match="2 features, the data 3 columns"):
+    with pytest.raises(ModelError, match=r"2 features, a row each; the data .* \(3, 4\)"):
         model.predict(np.ones((3, 4)))
+    with pytest.raises(ModelError, match=r"the shape \(3,\)"):
+        model.score(np.ones(3))
+
+
+def test_a_model_is_a_value(model: Model) -> None:
+    values = np.zeros((2, 4))
+    fixed = replace(model, leaf_values=values)
+    values[:] = 1
+    assert fixed.leaf_values.sum() == 0
+    with pytest.raises(ValueError, match="read-only"):
+        fixed.leaf_values[0, 0] = 1
 
 
 @pytest.mark.parametrize(
@@ -71,6 +82,9 @@ def test_columns_must_be_the_models(model: Model) -> None:
         ({"threshold": np.full((2, 2), np.nan)}, "not a number"),
         ({"leaf_values": np.full((2, 4), np.inf)}, "not finite"),
         ({"base_score": np.nan}, "not finite"),
+        ({"base_score": 1e101}, "too large"),
+        ({"features": (Feature("a", "b"), Feature("a", "b"))}, "same name and owner"),
+        ({"feature": np.zeros((0, 2), int)}, "at least one table"),
     ],
 )
 def test_a_model_that_makes_no_sense(

@@ -7,7 +7,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from sklearn.metrics import roc_auc_score, root_mean_squared_error
@@ -17,6 +17,7 @@ from privet.arrays import BucketArray, FloatArray
 from privet.boosting.binning import BucketedColumns, bucket_columns
 from privet.boosting.objective import gradients, mean_loss
 from privet.boosting.reference import best_test, bucket_sums, candidate_scores, summable, train
+from privet.config import Task
 from privet.data.partition import split_rows
 
 
@@ -102,6 +103,8 @@ def test_agrees_with_algorithm_1_word_for_word(
 
 
 @given(arrays(np.float64, st.integers(1, 200), elements=st.floats(-1e6, 1e6)))
+@example(np.array([2.2e-313, 5e-324]))
+@example(np.full(3, 1e100))
 def test_sums_are_exact_in_any_order(values: FloatArray) -> None:
     rounded = summable(values)
     exact = sum((Fraction(v) for v in rounded), Fraction(0))
@@ -163,6 +166,28 @@ def test_the_loss_falls_and_is_told() -> None:
     # What training believed its scores to be is what the model gives for the same rows.
     exact = mean_loss(model.score(columns), label, "classification")
     assert losses[-1] == pytest.approx(exact, rel=1e-12)
+
+
+@pytest.mark.parametrize("task", ["regression", "classification"])
+def test_the_order_of_the_samples_does_not_matter(task: Task) -> None:
+    """Nor does it matter which way a column points: all sums are exact, to the last bit."""
+    rng = np.random.default_rng(3)
+    for _ in range(10):
+        columns = rng.normal(size=(4, 512))  # a multiple of the buckets, so mirrored cuts agree
+        label = rng.normal(size=512)
+        if task == "classification":
+            label = (label < 0).astype(np.float64)
+        order = rng.permutation(512)
+        params = Params(task=task, tables=4, depth=3, buckets=16)
+
+        def fit(columns: FloatArray, label: FloatArray, params: Params = params) -> Model:
+            return train([bucket_columns("p", list("abcd"), columns, 16)], label, params)
+
+        model, shuffled = fit(columns, label), fit(columns[:, order], label[order])
+        assert model == shuffled
+        mirrored = fit(-columns, label)
+        assert (mirrored.feature == model.feature).all()
+        assert (mirrored.bucket == 14 - model.bucket).all()
 
 
 def test_how_columns_are_spread_over_parties_does_not_matter() -> None:

@@ -13,7 +13,7 @@ from privet.service.experiment import evaluate, load_data, train_on
 
 def test_a_whole_experiment(tmp_path: Path) -> None:
     experiment = Experiment(
-        "breast-cancer", n_parties=4, params={"tables": 10, "depth": 3, "learning_rate": 1.0}
+        data="breast-cancer", n_parties=4, params={"tables": 10, "depth": 3, "learning_rate": 1.0}
     )
     model, report = run(experiment)
     report.write(tmp_path / "report.json")
@@ -37,7 +37,9 @@ def test_a_whole_experiment(tmp_path: Path) -> None:
 
 def test_the_same_seed_gives_the_same_report() -> None:
     def go(seed: int) -> dict[str, object]:
-        return run(Experiment("breast-cancer", 2, seed=seed))[1].model_dump(exclude={"seconds"})
+        return run(Experiment(data="breast-cancer", n_parties=2, seed=seed))[1].model_dump(
+            exclude={"seconds"}
+        )
 
     assert go(1) == go(1)
     assert go(1)["metrics"] != go(2)["metrics"]
@@ -52,15 +54,15 @@ def test_a_file(tmp_path: Path) -> None:
     cells = "\n".join(",".join("" if np.isnan(x) else repr(float(x)) for x in row) for row in rows)
     path = tmp_path / "people.csv"
     path.write_text("a,b,c,label\n" + cells + "\n")
-    model, report = run(Experiment(str(path), n_parties=2))
+    model, report = run(Experiment(data=str(path), n_parties=2))
     assert report.data == "people.csv"
     assert model.task == "classification"
     # The rule is one cut of column a; only rows within its bucket (1/32 of them) can be missed.
     assert report.metrics["accuracy"] is not None
     assert report.metrics["accuracy"] >= 1 - 1 / 32
-    as_regression, _ = run(Experiment(str(path), n_parties=2, task="regression"))
+    as_regression, _ = run(Experiment(data=str(path), n_parties=2, task="regression"))
     assert as_regression.task == "regression"
-    by_name, _ = run(Experiment(str(path), n_parties=2, label="c", id="a"))
+    by_name, _ = run(Experiment(data=str(path), n_parties=2, label="c", id="a"))
     assert [feature.name for feature in by_name.features] == ["b", "label"]
 
 
@@ -77,9 +79,9 @@ def test_data_that_cannot_be_had(tmp_path: Path) -> None:
 
 def test_parameters_are_checked() -> None:
     with pytest.raises(ParameterError, match=r"buckets: .* got 1"):
-        run(Experiment("breast-cancer", 2, params={"buckets": 1}))
-    with pytest.raises(ParameterError, match=r"parties: .* at least 2"):
-        run(Experiment("breast-cancer", 1))
+        run(Experiment(data="breast-cancer", n_parties=2, params={"buckets": 1}))
+    with pytest.raises(ParameterError, match=r"n_parties: .* got 1"):
+        run(Experiment(data="breast-cancer", n_parties=1))
 
 
 def test_the_active_party_needs_a_label() -> None:
@@ -92,7 +94,7 @@ def test_the_active_party_needs_a_label() -> None:
 
 
 def test_auc_of_one_class_is_undefined() -> None:
-    model, _ = run(Experiment("breast-cancer", 2, params={"tables": 1}))
+    model, _ = run(Experiment(data="breast-cancer", n_parties=2, params={"tables": 1}))
     frame = load_data("breast-cancer", None, None, None).frame
     assert frame.label is not None
     ones = frame.take(np.flatnonzero(frame.label == 1))
@@ -102,8 +104,60 @@ def test_auc_of_one_class_is_undefined() -> None:
 def test_metrics_are_of_the_test_rows() -> None:
     data = load_data("breast-cancer", None, None, None)
     _, test = split_rows(data.frame, 0.2, 0)
-    model, report = run(Experiment("breast-cancer", 3))
+    model, report = run(Experiment(data="breast-cancer", n_parties=3))
     assert test.label is not None
     right = (model.predict(test.columns) >= 0.5) == test.label
     assert report.metrics["accuracy"] == pytest.approx(right.mean(), abs=1e-12)
     assert report.n_test_samples == 114
+
+
+def _write(path: Path, labels: list[object]) -> Path:
+    rows = "\n".join(f"s{i},{i % 5},{i},{label}" for i, label in enumerate(labels))
+    path.write_text(f"id,a,b,label\n{rows}\n")
+    return path
+
+
+@pytest.mark.parametrize("bad", ["", "2", "0.5"])
+@pytest.mark.parametrize("row", range(0, 40, 3))
+def test_a_bad_label_is_found_wherever_it_ends_up(tmp_path: Path, bad: str, row: int) -> None:
+    """In a training row or a test row, it is named by its row in the file, before training."""
+    labels: list[object] = [i % 2 for i in range(40)]
+    labels[row] = bad
+    path = _write(tmp_path / "t.csv", labels)
+    experiment = Experiment(data=str(path), n_parties=2, task="classification")
+    with pytest.raises(DataError, match=rf"^t\.csv: the label of row {row + 1} is"):
+        run(experiment)
+
+
+def test_the_id_column_is_no_feature(tmp_path: Path) -> None:
+    path = _write(tmp_path / "t.csv", [i % 2 for i in range(40)])
+    model, _ = run(Experiment(data=str(path), n_parties=2))
+    assert model.feature_names == ("a", "b")
+
+
+def test_misaligned_parties_do_not_train() -> None:
+    from privet import Params
+    from privet.data.partition import PartyFrame
+
+    frame = load_data("breast-cancer", None, None, None).frame
+    bank, shop = split_columns(frame, 2)
+    shop = PartyFrame("shop", shop.frame.take(np.arange(569)[::-1].copy()))
+    with pytest.raises(DataError, match="another id at shop"):
+        train_on([bank, shop], Params(task="classification"), "plain")
+
+
+def test_accuracy_is_at_even_odds() -> None:
+    from dataclasses import replace
+
+    model, _ = run(Experiment(data="breast-cancer", n_parties=2, params={"tables": 1}))
+    frame = load_data("breast-cancer", None, None, None).frame
+    parties = split_columns(frame, 2)
+    for score, share in ((0.0, 357 / 569), (-1e-9, 212 / 569)):
+        constant = replace(model, base_score=score, leaf_values=0 * model.leaf_values)
+        assert evaluate(constant, parties)["accuracy"] == share
+
+
+def test_parameters_that_make_no_sense() -> None:
+    for values in ({"n_parties": "2"}, {"seed": -1}, {"test_size": 1.0}, {"colour": 1}):
+        with pytest.raises(ParameterError, match=next(iter(values))):
+            Experiment(**{"data": "breast-cancer", "n_parties": 2, **values})  # type: ignore[arg-type]

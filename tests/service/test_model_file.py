@@ -19,7 +19,7 @@ MODEL = Model(
     feature=np.array([[0, 1], [1, 0]]),
     bucket=np.array([[3, 0], [254, 9]]),
     threshold=np.array([[1 / 3, -np.inf], [np.nextafter(1, 2), np.inf]]),
-    leaf_values=np.array([[5e-324, -1e300, 0.1, -0.0], [1.0, 2.0, 3.0, 4.0]]),
+    leaf_values=np.array([[5e-324, -1e100, 0.1, -0.0], [1.0, 2.0, 3.0, 4.0]]),
 )
 
 
@@ -60,9 +60,13 @@ def _saved() -> bytes:
         (b"{}", "not a model file"),
         (_changed(format="other"), "not a model file"),
         (_changed(version=2), "version 2; this software reads version 1"),
-        (_changed(colour="red"), "damaged: colour: there is no such parameter"),
+        (_changed(version=True), "not a model file"),
+        (_changed(colour="red"), "damaged: colour: is not known"),
         (_changed(task="ranking"), "damaged: task"),
         (_changed(tables=[]), "damaged: all tables"),
+        (_changed(tables=[{}] * 200_000), "damaged: tables.0.feature: is required"),
+        (_changed(tables=[{}] * 9_000), "damaged: tables.0.feature: is required"),
+        (_changed(features=[{"name": "a", "owner": "b"}] * 2), "same name and owner"),
         (_changed(base_score="high"), "damaged: base_score"),
         (_changed(base_score=float("nan")), "damaged|not a model file"),
         (_changed(features=[]), "damaged: a test names a feature"),
@@ -70,15 +74,22 @@ def _saved() -> bytes:
         (_changed_table(feature=[0, 2]), "damaged: a test names a feature"),
         (_changed_table(feature=[0]), "damaged: all tables"),
         (_changed_table(feature=[]), "damaged: tables.0.feature"),
+        (_changed_table(feature=[0] * 11), "damaged: tables.0.feature"),
+        (_changed_table(feature=[0, 1 << 63]), "damaged: tables.0.feature.1"),
+        (_changed_table(feature=[0, -1]), "damaged: tables.0.feature.1"),
+        (_changed_table(threshold=[True, 0.0]), "damaged: tables.0.threshold.0"),
+        (_changed_table(threshold=["12.5", 0.0]), "damaged: tables.0.threshold.0"),
+        (_changed_table(leaf_values=[1e308] * 4), "damaged: a leaf value"),
         (_changed_table(feature=[0.5, 1]), "damaged: tables.0.feature"),
         (_changed_table(bucket=[0]), "damaged: features, buckets"),
         (_changed_table(bucket=[0, 255]), "damaged: tables.0.bucket.1"),
         (_changed_table(threshold=[0.0]), "damaged: features, buckets"),
-        (_changed_table(threshold=["NaN", 0.0]), "damaged: a threshold"),
+        (_changed_table(threshold=["NaN", 0.0]), "damaged: tables.0.threshold.0"),
         (_changed_table(leaf_values=[0.0] * 3), "damaged: 2 tests need 4"),
         (_changed_table(leaf_values=["0", 0, 0, 0]), "damaged: tables.0.leaf_values.0"),
         (_saved()[:-1], "not a model file"),
     ],
+    ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_what_is_not_a_sound_model(tmp_path: Path, content: bytes, complaint: str) -> None:
     path = tmp_path / "model.json"
@@ -111,6 +122,8 @@ def test_a_file_too_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     save_model(MODEL, tmp_path / "m")
     with pytest.raises(ModelError, match="larger than the 100 bytes"):
         load_model(tmp_path / "m")
+    with pytest.raises(ModelError, match="larger than the 100 bytes"):
+        load_model("/dev/zero")
 
 
 def test_no_such_file(tmp_path: Path) -> None:

@@ -12,9 +12,17 @@ import numpy as np
 
 from privet.arrays import FloatArray, IndexArray
 from privet.boosting.objective import sigmoid
-from privet.config import Task
+from privet.boosting.params import LARGEST
+from privet.config import Task, printable
 from privet.errors import DataError, ModelError
 
+# The arrays of a model and their types; a model holds copies that cannot be written to.
+_ARRAYS = {
+    "feature": np.intp,
+    "bucket": np.intp,
+    "threshold": np.float64,
+    "leaf_values": np.float64,
+}
 # Scoring goes through the samples in blocks of about this many (table, sample) pairs.
 _BLOCK = 1 << 20
 
@@ -29,7 +37,7 @@ class Feature:
     def __post_init__(self) -> None:
         # Names travel to other participants and onto their terminals.
         for text in (self.name, self.owner):
-            if not (text.isprintable() and text.strip()):
+            if not printable(text):
                 raise DataError(f"{text!r} cannot be the name of a column or a participant")
 
 
@@ -54,32 +62,42 @@ class Model:
     """What a table adds to the score, the learning rate included: (tables, 2^depth)."""
 
     def __post_init__(self) -> None:
+        for name, kind in _ARRAYS.items():
+            array = np.array(getattr(self, name), dtype=kind)
+            array.setflags(write=False)
+            object.__setattr__(self, name, array)
+        if len(set(self.features)) < len(self.features):
+            raise ModelError("two features have the same name and owner")
+        if self.feature.ndim != 2 or self.n_tables < 1 or self.depth < 1:
+            raise ModelError("a model has at least one table of at least one test")
         tables, depth = self.feature.shape
         if self.bucket.shape != (tables, depth) or self.threshold.shape != (tables, depth):
             raise ModelError("features, buckets and thresholds differ in number")
         if self.leaf_values.shape != (tables, 1 << depth):
             raise ModelError(f"{depth} tests need {1 << depth} leaf values in every table")
-        if self.feature.size and not (
-            self.feature.min() >= 0 and self.feature.max() < len(self.features)
-        ):
+        if self.feature.min() < 0 or self.feature.max() >= len(self.features):
             raise ModelError(f"a test names a feature that is not one of the {len(self.features)}")
-        if self.bucket.size and self.bucket.min() < 0:
+        if self.bucket.min() < 0:
             raise ModelError("a test names a negative bucket")
         if np.isnan(self.threshold).any():
             raise ModelError("a threshold is not a number")
-        if not (np.isfinite(self.leaf_values).all() and np.isfinite(self.base_score)):
-            raise ModelError("a leaf value or the base score is not finite")
+        if not (np.abs(self.leaf_values) <= LARGEST).all() or not abs(self.base_score) <= LARGEST:
+            raise ModelError("a leaf value or the base score is not finite, or too large")
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Model):
             return NotImplemented
         scalars = ("task", "features", "base_score")
-        arrays = ("feature", "bucket", "threshold", "leaf_values")
         return all(getattr(self, name) == getattr(other, name) for name in scalars) and all(
-            np.array_equal(getattr(self, name), getattr(other, name)) for name in arrays
+            np.array_equal(getattr(self, name), getattr(other, name)) for name in _ARRAYS
         )
 
     __hash__ = None  # type: ignore[assignment]
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """The names of the features, in the order that predictions take their columns in."""
+        return tuple(feature.name for feature in self.features)
 
     @property
     def n_tables(self) -> int:
@@ -96,10 +114,7 @@ class Model:
 
         `columns` holds a row a feature, in the order of `features`: (n_features, n_samples).
         """
-        if columns.ndim != 2 or len(columns) != len(self.features):
-            raise ModelError(
-                f"the model has {len(self.features)} features, the data {len(columns)} columns"
-            )
+        self._check_columns(columns)
         leaf = np.zeros((self.n_tables, columns.shape[1]), dtype=np.intp)
         for level in range(self.depth):
             # A missing value compares false and so goes left, as one smaller than everything.
@@ -109,6 +124,7 @@ class Model:
 
     def score(self, columns: FloatArray) -> FloatArray:
         """Return the score of every sample: the base score plus a leaf value from every table."""
+        self._check_columns(columns)
         n_samples = columns.shape[1]
         result = np.full(n_samples, self.base_score)
         step = max(1, _BLOCK // max(1, self.n_tables))
@@ -123,6 +139,13 @@ class Model:
         score = self.score(columns)
         return score if self.task == "regression" else sigmoid(score)
 
+    def _check_columns(self, columns: FloatArray) -> None:
+        if columns.ndim != 2 or len(columns) != len(self.features):
+            raise ModelError(
+                f"the model has {len(self.features)} features, a row each; "
+                f"the data have the shape {columns.shape}"
+            )
+
     def importances(self) -> FloatArray:
         """Return the share of all tests that each feature has.
 
@@ -130,7 +153,7 @@ class Model:
         federation may know, gains are not.
         """
         counts = np.bincount(self.feature.ravel(), minlength=len(self.features))
-        result: FloatArray = counts / max(1, self.feature.size)
+        result: FloatArray = counts / self.feature.size
         return result
 
     def describe_test(self, table: int, level: int) -> str:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from privet.arrays import FloatArray
-from privet.boosting.params import Params
+from privet.boosting.params import LARGEST, Params
 from privet.config import Task
 from privet.errors import DataError
 
@@ -23,23 +25,28 @@ def check_label(label: FloatArray, task: Task) -> None:
             f"the label of row {row + 1} is {label[row]}; every sample needs a finite label "
             f"({np.count_nonzero(~finite)} of {len(label)} have none): drop those rows everywhere"
         )
+    if (np.abs(label) > LARGEST).any():
+        row = int(np.flatnonzero(np.abs(label) > LARGEST)[0])
+        raise DataError(
+            f"the label of row {row + 1} is {label[row]:g}; above {LARGEST:g} in size, squares of "
+            "sums overflow: use a larger unit"
+        )
     if task == "classification" and not np.isin(label, (0.0, 1.0)).all():
         row = int(np.flatnonzero(~np.isin(label, (0.0, 1.0)))[0])
         raise DataError(
             f"the label of row {row + 1} is {label[row]:g}; a classification needs 0 and 1"
         )
     if (label == label[0]).all():
-        raise DataError(
-            f"the label is constant ({label[0]:g} in all {len(label)} rows, a single class): "
-            "there is nothing to learn"
-        )
+        what = f"constant, {label[0]:g}" if task == "regression" else "of a single class"
+        raise DataError(f"the label is {what}, in all {len(label)} rows: there is nothing to learn")
 
 
 def initial_score(label: FloatArray, params: Params) -> float:
     """Return the score that every sample starts from."""
     if params.base_score is not None:
         return params.base_score
-    return float(label.mean()) if params.task == "regression" else 0.0
+    # Summed exactly, so that the order of the samples does not matter here either.
+    return math.fsum(label) / len(label) if params.task == "regression" else 0.0
 
 
 def gradients(score: FloatArray, label: FloatArray, task: Task) -> tuple[FloatArray, FloatArray]:

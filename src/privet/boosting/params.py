@@ -8,6 +8,9 @@ from pydantic import Field
 
 from privet.config import Config, Task
 
+# The largest label or score in size: squares of sums of 10^9 of them do not overflow.
+LARGEST = 1e100
+
 
 class Params(Config):
     """The hyper-parameters of one training.
@@ -28,7 +31,7 @@ class Params(Config):
     """Lambda: added to every sum of second derivatives. Positive, so that no quotient is 0/0."""
     learning_rate: Annotated[float, Field(gt=0, le=1)] = 0.3
     """The factor on every leaf value."""
-    base_score: float | None = None
+    base_score: Annotated[float, Field(ge=-LARGEST, le=LARGEST)] | None = None
     """The score before the first table. None: the label's mean in a regression, which only the
     label's holder needs to know; 0 in a classification."""
 

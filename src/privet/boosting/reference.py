@@ -136,8 +136,8 @@ def summable(values: FloatArray) -> FloatArray:
     2^-53 * 2N * max|value|: for a million samples, one part in 2^32 of the largest.
     """
     bound = float(np.max(np.abs(values), initial=0.0)) * len(values)
-    if bound == 0.0:
-        return values
     step = 2.0 ** (np.frexp(bound)[1] - 52)
+    if bound == 0.0 or step == 0.0:  # so small that the doubles themselves are the grid
+        return values
     result: FloatArray = np.rint(values / step) * step
     return result

@@ -1,7 +1,6 @@
 """A frame: rows that belong to samples, named numeric columns, and perhaps ids and a label.
 
-Missing values are NaN. There are no infinities: a file that holds one is refused, since it is
-more often a division gone wrong than a measurement.
+Missing values are NaN.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from privet.arrays import FloatArray, IndexArray, TextArray
+from privet.config import printable
 from privet.errors import DataError
 
 
@@ -31,6 +31,12 @@ class Frame:
                 f"{len(self.names)} column names for columns of shape {self.columns.shape}"
             )
         refuse_repeats(self.names, "column")
+        for number, name in enumerate(self.names, start=1):
+            if not printable(name):
+                raise DataError(
+                    f"column {number} is called {name!r}, which is no name; give it one, or write "
+                    "the file without it (an index, perhaps)"
+                )
         for what, values in (("ids", self.ids), ("label", self.label)):
             if values is not None and values.shape != (self.n_samples,):
                 raise DataError(

@@ -1,16 +1,18 @@
 """Reading a table from a CSV or Parquet file, gzip-compressed or not.
 
-What a file is shows in its first bytes, not in its name. A cell that cannot be a number is an
-error that names its column and row: a value silently taken for missing would change the model.
+What a file is shows in its first bytes, not in its name. A cell that cannot be a number is an error
+that names its column and row (the first one under the header is row 1): taken for missing, it would
+silently change the model. Missing are empty cells and those that say so, whatever the format.
 """
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import gzip
 import io
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +24,8 @@ import pyarrow.parquet as pq
 from privet.arrays import FloatArray, TextArray
 from privet.data.frame import Frame, listing, refuse_repeats
 from privet.errors import DataError
+
+MISSING = ("", "NA", "N/A", "NaN", "nan", "null", "NULL")
 
 _GZIP, _PARQUET = b"\x1f\x8b", b"PAR1"
 
@@ -38,33 +42,33 @@ def read_frame(
     Ids are compared as text, so that 7 in one participant's Parquet file and `7` in another's CSV
     are the same sample.
     """
-    path = Path(path)
-    content = _content(path)
-    try:
-        wanted = _wanted_columns(_column_names(content), id_column, label_column, columns)
-        table = _read(content, wanted, id_column, label_column)
-        frame = Frame(
+    with _naming(path):
+        content = _content(Path(path))
+        names = _column_names(content)
+        wanted = _wanted_columns(names, id_column, label_column, columns)
+        table = _read(content, names, wanted, id_column, label_column)
+        if table.num_rows == 0:
+            raise DataError("the table has a header but no rows")
+        numbers = [_numbers(table[name], name) for name in wanted]
+        return Frame(
             names=tuple(wanted),
-            columns=np.stack([_numbers(table[name], name) for name in wanted])
-            if wanted
-            else np.empty((0, table.num_rows)),
+            columns=np.stack(numbers) if numbers else np.empty((0, table.num_rows)),
             ids=None if id_column is None else _ids(table[id_column], id_column),
             label=None if label_column is None else _numbers(table[label_column], label_column),
         )
-    except DataError as error:
-        raise DataError(f"{path}: {error}") from None
-    except pa.ArrowException as error:
-        raise DataError(f"{path}: cannot be read: {str(error).splitlines()[0]}") from None
-    if frame.n_samples == 0:
-        raise DataError(f"{path}: the table has a header but no rows")
-    return frame
 
 
 def column_names(path: str | Path) -> list[str]:
     """Return the names of a file's columns."""
-    path = Path(path)
+    with _naming(path):
+        return _column_names(_content(Path(path)))
+
+
+@contextlib.contextmanager
+def _naming(path: str | Path) -> Iterator[None]:
+    """Put the file's name before what went wrong with it."""
     try:
-        return _column_names(_content(path))
+        yield
     except DataError as error:
         raise DataError(f"{path}: {error}") from None
     except pa.ArrowException as error:
@@ -78,11 +82,11 @@ def _content(path: Path) -> pa.Buffer:
         if content.startswith(_GZIP):
             content = gzip.decompress(content)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise DataError(f"{path}: the gzip file is damaged: {error}") from None
+        raise DataError(f"the gzip file is damaged: {error}") from None
     except OSError as error:
-        raise DataError(f"{path}: {error.strerror or error}") from None
-    if not content.strip():
-        raise DataError(f"{path}: the file is empty")
+        raise DataError(error.strerror or str(error)) from None
+    if not content or content.isspace():
+        raise DataError("the file is empty")
     return pa.py_buffer(content)
 
 
@@ -94,7 +98,7 @@ def _column_names(content: pa.Buffer) -> list[str]:
     if _is_parquet(content):
         names: list[str] = pq.read_schema(pa.BufferReader(content)).names
         return names
-    text = io.TextIOWrapper(io.BytesIO(content.to_pybytes()), encoding="utf-8-sig", newline="")
+    text = io.TextIOWrapper(pa.BufferReader(content), encoding="utf-8-sig", newline="")
     try:
         return next((row for row in csv.reader(text) if row), [])
     except (UnicodeDecodeError, csv.Error) as error:
@@ -108,40 +112,47 @@ def _wanted_columns(
     columns: Sequence[str] | None,
 ) -> list[str]:
     refuse_repeats(names, "column")
+    if len(names) == 1 and any(mark in names[0] for mark in ";\t|"):
+        raise DataError(f"the only column is {names[0]!r}: separate columns with commas")
     special = [name for name in (id_column, label_column) if name is not None]
-    for name in [*special, *(columns or ())]:
+    asked = [*special, *(columns or ())]
+    for name in asked:
         if name not in names:
             raise DataError(f"there is no column {name!r}; there are {listing(names)}")
-    for name in columns or ():
-        if name in special:
-            raise DataError(f"column {name!r} is the id or the label and cannot be a feature too")
+        if asked.count(name) > 1:
+            raise DataError(f"column {name!r} is asked for twice: as id, label or feature")
     return list(columns) if columns is not None else [n for n in names if n not in special]
 
 
 def _read(
-    content: pa.Buffer, wanted: list[str], id_column: str | None, label_column: str | None
+    content: pa.Buffer,
+    names: list[str],
+    wanted: list[str],
+    id_column: str | None,
+    label_column: str | None,
 ) -> pa.Table:
     numeric = [*wanted, *([] if label_column is None else [label_column])]
     text = [] if id_column is None else [id_column]
     if _is_parquet(content):
         return pq.read_table(pa.BufferReader(content), columns=[*numeric, *text])
+    # In a file of one column, an empty line is an empty cell.
+    parsing = pacsv.ParseOptions(newlines_in_values=True, ignore_empty_lines=len(names) > 1)
     try:
-        return _read_csv(content, numeric, text)
+        return _read_csv(content, parsing, numeric, text)
     except pa.ArrowInvalid:
         # Some cell is no number. As text the table can be read, and then searched for it.
-        return _read_csv(content, [], [*numeric, *text])
+        return _read_csv(content, parsing, [], [*numeric, *text])
 
 
-def _read_csv(content: pa.Buffer, numeric: list[str], text: list[str]) -> pa.Table:
+def _read_csv(
+    content: pa.Buffer, parsing: pacsv.ParseOptions, numeric: list[str], text: list[str]
+) -> pa.Table:
     types = dict.fromkeys(numeric, pa.float64()) | dict.fromkeys(text, pa.string())
     return pacsv.read_csv(
         pa.BufferReader(content),
-        parse_options=pacsv.ParseOptions(newlines_in_values=True),
+        parse_options=parsing,
         convert_options=pacsv.ConvertOptions(
-            include_columns=[*numeric, *text],
-            column_types=types,
-            strings_can_be_null=True,
-            quoted_strings_can_be_null=True,
+            include_columns=[*numeric, *text], column_types=types, null_values=list(MISSING)
         ),
     )
 
@@ -159,6 +170,7 @@ def _numbers(column: pa.ChunkedArray, name: str) -> FloatArray:
         or pa.types.is_boolean(column.type)
         or pa.types.is_null(column.type)
     ):
+        # Whole numbers beyond 2^53 become the nearest double.
         values = column.cast(pa.float64(), safe=False).to_numpy()
     else:
         raise DataError(f"column {name!r} holds {column.type}, not numbers")
@@ -177,7 +189,9 @@ def _parse(column: pa.ChunkedArray, name: str) -> FloatArray:
 
     def parse(start: int, end: int) -> FloatArray:
         text = pc.utf8_trim_whitespace(column.slice(start, end - start))
-        return np.asarray(text.cast(pa.float64()).to_numpy())
+        missing = pc.is_in(text, value_set=pa.array(MISSING, text.type))
+        cells = pc.if_else(missing, pa.scalar(None, text.type), text)
+        return np.asarray(cells.cast(pa.float64()).to_numpy())
 
     try:
         return parse(0, len(column))
@@ -200,10 +214,9 @@ def _parse(column: pa.ChunkedArray, name: str) -> FloatArray:
 def _ids(column: pa.ChunkedArray, name: str) -> TextArray:
     if pa.types.is_floating(column.type):
         raise DataError(f"the id column {name!r} holds fractions; ids are text or whole numbers")
-    text = column.cast(pa.string())
-    if text.null_count:
-        row = text.is_null().to_pylist().index(True)
-        raise DataError(f"the id column {name!r} is empty in row {row + 1}")
-    ids = np.asarray(text.to_pylist(), dtype=np.str_)
+    ids = np.asarray(column.cast(pa.string()).fill_null("").to_pylist(), dtype=np.str_)
+    empty = np.flatnonzero(np.char.strip(ids) == "")
+    if len(empty):
+        raise DataError(f"the id column {name!r} is empty in row {empty[0] + 1}")
     refuse_repeats(ids, "id")
     return ids

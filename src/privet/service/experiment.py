@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Annotated, Any
 
 import numpy as np
+from pydantic import Field
 
 from privet.boosting.binning import bucket_columns
 from privet.boosting.model import Model
+from privet.boosting.objective import check_label
 from privet.boosting.params import Params
 from privet.boosting.reference import OnTable
 from privet.boosting.trainer import train
-from privet.config import Task
+from privet.config import Config, Task
 from privet.data.datasets import DATASETS, DataSet, load_dataset
 from privet.data.partition import PartyFrame, check_aligned, split_columns, split_rows
 from privet.data.reader import column_names, read_frame
@@ -23,26 +25,31 @@ from privet.service.report import Report, Seconds
 from privet.version import __version__
 
 
-@dataclass(frozen=True)
-class Experiment:
+class Experiment(Config):
     """What to run. `params` are hyper-parameters by name; the task comes with the data."""
 
     data: str
-    n_parties: int
+    n_parties: Annotated[int, Field(ge=2)]
     protocol: str = "plain"
-    params: dict[str, object] = field(default_factory=dict)
+    params: dict[str, Any] = Field(default_factory=dict)
     label: str | None = None
     id: str | None = None
     task: Task | None = None
-    test_size: float = 0.2
-    seed: int = 0
+    test_size: Annotated[float, Field(gt=0, lt=1)] = 0.2
+    seed: Annotated[int, Field(ge=0, lt=1 << 32)] = 0
 
 
 def run(experiment: Experiment, on_table: OnTable | None = None) -> tuple[Model, Report]:
     """Run an experiment and return its model and report."""
     started = time.perf_counter()
     data = load_data(experiment.data, experiment.label, experiment.id, experiment.task)
-    params = Params.parse({**experiment.params, "task": data.task})
+    params = Params.parse({"task": data.task, **experiment.params})
+    if data.frame.label is not None:
+        # Before rows are shuffled and set aside, while their numbers are those of the file.
+        try:
+            check_label(data.frame.label, params.task)
+        except DataError as error:
+            raise DataError(f"{data.name}: {error}") from None
     train_rows, test_rows = split_rows(data.frame, experiment.test_size, experiment.seed)
     parties = split_columns(train_rows, experiment.n_parties)
 

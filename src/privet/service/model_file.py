@@ -7,49 +7,57 @@ thresholds are the strings "-Infinity" and "Infinity".
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Annotated, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, FailFast, Field, ValidationError
 
 from privet.boosting.model import Feature, Model
 from privet.config import Task, explain
 from privet.errors import InputError, ModelError
 from privet.service.files import write_atomically
 
-VERSION: Literal[1] = 1
+VERSION = 1
 MAX_BYTES = 256 * 2**20
 
 
+_Index = Annotated[int, Field(ge=0, lt=1 << 31)]
+_Infinity = Literal["-Infinity", "Infinity"]
+_Name = Annotated[str, Field(max_length=1000)]
+_PER_LEVEL = Field(min_length=1, max_length=10)
+
+
 class _Record(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, ser_json_inf_nan="strings")
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
 
 class _FeatureRecord(_Record):
-    name: str
-    owner: str
+    name: _Name
+    owner: _Name
 
 
 class _TableRecord(_Record):
-    feature: Annotated[list[int], Field(min_length=1, max_length=10)]
-    bucket: list[Annotated[int, Field(ge=0, le=254)]]
-    # Not strict, so that the strings for the infinities are taken.
-    threshold: list[Annotated[float, Field(strict=False)]]
-    leaf_values: list[float]
+    feature: Annotated[list[_Index], _PER_LEVEL, FailFast()]
+    bucket: Annotated[list[Annotated[int, Field(ge=0, le=254)]], _PER_LEVEL, FailFast()]
+    threshold: Annotated[list[float | _Infinity], _PER_LEVEL, FailFast()]
+    leaf_values: Annotated[list[float], Field(max_length=1 << 10), FailFast()]
 
 
 class _ModelRecord(_Record):
     format: Literal["privet-model"]
-    version: Literal[1]
+    version: Annotated[int, Field(ge=VERSION, le=VERSION)]
     task: Task
     base_score: float
-    features: list[_FeatureRecord]
-    tables: list[_TableRecord]
+    features: Annotated[list[_FeatureRecord], FailFast()]
+    tables: Annotated[list[_TableRecord], Field(max_length=10_000), FailFast()]
 
 
 class _Header(BaseModel):
     """What tells a model file of another version from something else."""
+
+    model_config = ConfigDict(strict=True)
 
     format: Literal["privet-model"]
     version: int
@@ -67,7 +75,7 @@ def save_model(model: Model, path: str | Path) -> None:
             _TableRecord(
                 feature=model.feature[table].tolist(),
                 bucket=model.bucket[table].tolist(),
-                threshold=model.threshold[table].tolist(),
+                threshold=[_to_json(t) for t in model.threshold[table].tolist()],
                 leaf_values=model.leaf_values[table].tolist(),
             )
             for table in range(model.n_tables)
@@ -87,19 +95,27 @@ def load_model(path: str | Path) -> Model:
     if len(content) > MAX_BYTES:
         raise ModelError(f"{path}: larger than the {MAX_BYTES} bytes that a model may take")
     try:
-        header = _Header.model_validate_json(content)
-    except ValidationError:
-        raise ModelError(f"{path}: not a model file of this software") from None
-    if header.version != VERSION:
-        raise ModelError(
-            f"{path}: model file version {header.version}; this software reads version {VERSION}"
-        )
-    try:
         return _to_model(_ModelRecord.model_validate_json(content))
     except ValidationError as error:
-        raise ModelError(f"{path}: damaged: {explain(error)}") from None
+        raise ModelError(f"{path}: {_diagnose(content, error)}") from None
     except InputError as error:
         raise ModelError(f"{path}: damaged: {error}") from None
+
+
+def _diagnose(content: bytes, error: ValidationError) -> str:
+    try:
+        header = _Header.model_validate_json(content)
+    except ValidationError:
+        return "not a model file of this software"
+    if header.version != VERSION:
+        return f"model file version {header.version}; this software reads version {VERSION}"
+    return f"damaged: {explain(error)}"
+
+
+def _to_json(threshold: float) -> float | _Infinity:
+    if math.isinf(threshold):
+        return "Infinity" if threshold > 0 else "-Infinity"
+    return threshold
 
 
 def _to_model(record: _ModelRecord) -> Model:
@@ -118,6 +134,6 @@ def _to_model(record: _ModelRecord) -> Model:
         base_score=record.base_score,
         feature=np.array([table.feature for table in record.tables], dtype=np.intp),
         bucket=np.array([table.bucket for table in record.tables], dtype=np.intp),
-        threshold=np.array([table.threshold for table in record.tables]),
+        threshold=np.array([[float(t) for t in table.threshold] for table in record.tables]),
         leaf_values=np.array([table.leaf_values for table in record.tables]),
     )

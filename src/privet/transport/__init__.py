@@ -1,0 +1,1 @@
+"""Bytes between participants: frames, and the channels that carry them."""

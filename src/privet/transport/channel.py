@@ -1,0 +1,128 @@
+"""The contract of a channel: what every way of carrying arrays between participants promises.
+
+A channel belongs to one participant and reaches all its peers. Between two participants arrays
+arrive whole, unchanged and in the order they were sent. Sending never waits for the peer to
+receive, so two participants may send each other arrays of any size at the same time.
+
+    send(peer, array, tag)               hand an array over, not to be changed before `flush`
+    receive(peer, dtype, shape, tag)     wait for the next array of a peer, which must be that one
+    exchange(arrays, expected, tag)      send to some, then receive from some: one round
+    flush()                              wait until all that was handed over has left
+    wait_for_room(limit)                 wait until little enough waits for some peer
+    close()                              say goodbye, and stay until the peers have said it, too
+    abort()                              hang up: peers find out at once
+
+After any PeerError the channel is closed: its peers find out at once, and nothing more is carried.
+
+    PeerLostError         the peer's connection closed while something was still due from it
+    PeerSilentError       for `deadline` seconds nothing came from a peer that something is due from
+    PeerMisbehavedError   no frame, or another one than is due: type, shape, order or tag differ
+
+A slow peer is not a silent one: while its program computes, its channel sends signs of life.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from typing_extensions import Self
+
+from privet.errors import PeerMisbehavedError
+from privet.transport.frames import Header
+
+Array = npt.NDArray[Any]
+
+
+class Expected(NamedTuple):
+    """The type and shape of an array that is due."""
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+
+    @property
+    def nbytes(self) -> int:
+        """The size of the elements."""
+        return self.dtype.itemsize * math.prod(self.shape)
+
+    def __str__(self) -> str:
+        return f"{self.dtype} {self.shape}"
+
+
+class Channel(ABC):
+    """One participant's end of its connections to all its peers."""
+
+    def __init__(self, name: str, deadline: float) -> None:
+        self.name = name
+        self.deadline = deadline
+        self.where: Callable[[], str] = lambda: ""
+        """Says at which step of the program we are, for error messages."""
+
+    @property
+    @abstractmethod
+    def peers(self) -> tuple[str, ...]:
+        """The names of the peers."""
+
+    @abstractmethod
+    def send(self, peer: str, array: Array, tag: int = 0) -> None:
+        """Hand an array over to be carried to a peer."""
+
+    @abstractmethod
+    def receive(self, peer: str, expected: Expected, tag: int = 0) -> Array:
+        """Wait for the next array from a peer."""
+
+    @abstractmethod
+    def flush(self) -> None:
+        """Wait until everything handed over has left this process."""
+
+    @abstractmethod
+    def backlog(self, peer: str) -> int:
+        """Return how many bytes are handed over for a peer and have not left yet."""
+
+    @abstractmethod
+    def wait_for_room(self, limit: int) -> None:
+        """Wait until the backlog of some peer, any of them, is at most `limit`."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Say goodbye to all peers, wait for theirs, and free the connections."""
+
+    @abstractmethod
+    def abort(self) -> None:
+        """Free the connections at once, so that the peers find out that something failed."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Close after success, abort after failure."""
+        if kind is None:
+            self.close()
+        else:
+            self.abort()
+
+    def exchange(
+        self, arrays: Mapping[str, Array], expected: Mapping[str, Expected], tag: int = 0
+    ) -> dict[str, Array]:
+        """Send arrays to some peers and return what comes from some: one round."""
+        for peer, array in arrays.items():
+            self.send(peer, array, tag)
+        return {peer: self.receive(peer, due, tag) for peer, due in expected.items()}
+
+    def check(self, peer: str, header: Header, expected: Expected, sequence: int, tag: int) -> None:
+        """Raise PeerMisbehavedError unless a frame is the one that is due."""
+        due = Header(header.kind, expected.dtype, expected.shape, sequence, tag)
+        if header != due:
+            raise PeerMisbehavedError(
+                peer,
+                f"sent {header.describe()}{self._at()}, where {due.describe()} is due: "
+                "the two run different programs, or lost step",
+            )
+
+    def _at(self) -> str:
+        step = self.where()
+        return f" at step {step!r}" if step else ""

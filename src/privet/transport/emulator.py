@@ -1,0 +1,159 @@
+"""A link emulator: a relay that delays and throttles connections which pass through it.
+
+It needs no privileges and knows nothing of what it carries, so TLS passes unseen. A piece of data
+that arrives at time t leaves when the link has sent everything before it and then the piece itself,
+at the link's rate, plus the one-way delay. Connections may share a link, as on a loopback shaped as
+a whole, or have their own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import select
+import socket
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+# Small enough that a piece takes well under a millisecond at 100 Mbit/s.
+_PIECE = 8192
+# A process that sleeps wakes up late by about this much: so it sleeps less, and then looks often.
+_EARLY = 0.0002
+# How much a link takes in before it makes the sender wait, as a router's queue does.
+_QUEUE = 1 << 20
+
+
+@dataclass
+class Link:
+    """A rate that everything on the link shares, and a delay."""
+
+    delay: float
+    """Seconds, one way."""
+    rate: float
+    """Bytes a second."""
+    free_at: float = 0.0
+
+    def arrival(self, count: int, now: float) -> float:
+        """Return when that many bytes, sent now, arrive."""
+        self.free_at = max(now, self.free_at) + count / self.rate
+        return self.free_at + self.delay
+
+
+@dataclass(frozen=True)
+class Route:
+    """A door of the relay: who connects to `listener` is carried to `target`."""
+
+    listener: socket.socket
+    target: tuple[str, int]
+    forward: int
+    """Which link carries what the caller sends, as an index."""
+    backward: int
+
+
+@dataclass
+class _Pipe:
+    """One direction of one connection."""
+
+    source: socket.socket
+    target: socket.socket
+    link: Link
+    queue: deque[tuple[float, memoryview]] = field(default_factory=deque)
+    queued: int = 0
+    ended: bool = False  # the source will send no more
+    closed: bool = False  # and that has been passed on
+
+    def take_in(self, now: float) -> None:
+        try:
+            content = self.source.recv(_PIECE)
+        except BlockingIOError:
+            return
+        except OSError:
+            content = b""
+        if not content:
+            self.ended = True
+            return
+        self.queue.append((self.link.arrival(len(content), now), memoryview(content)))
+        self.queued += len(content)
+
+    def let_out(self, now: float) -> None:
+        with contextlib.suppress(BlockingIOError):
+            while self.queue and self.queue[0][0] <= now:
+                due, content = self.queue[0]
+                try:
+                    count = self.target.send(content)
+                except BlockingIOError:
+                    raise
+                except OSError:
+                    self.queue.clear()
+                    self.ended = True
+                    break
+                self.queued -= count
+                if count == len(content):
+                    self.queue.popleft()
+                else:
+                    self.queue[0] = (due, content[count:])
+        if self.ended and not self.queue and not self.closed:
+            self.closed = True
+            with contextlib.suppress(OSError):
+                self.target.shutdown(socket.SHUT_WR)
+
+
+def relay(routes: Sequence[Route], links: Sequence[Link]) -> None:
+    """Carry connections until the process is ended."""
+    doors = {route.listener: route for route in routes}
+    pipes: list[_Pipe] = []
+    for door in doors:
+        door.setblocking(False)
+    while True:
+        now = time.monotonic()
+        pipes = [pipe for pipe in pipes if not pipe.closed]
+        readers: dict[Any, _Pipe | None] = dict.fromkeys(doors)
+        readers |= {p.source: p for p in pipes if not p.ended and p.queued < _QUEUE}
+        # A target is asked for room only when something is due; before that, time decides.
+        writers = {p.target: p for p in pipes if p.queue and p.queue[0][0] <= now}
+        times = [p.queue[0][0] for p in pipes if p.queue and p.queue[0][0] > now]
+        timeout = max(0.0, min(times) - now - _EARLY) if times else None
+        readable, writable, _ = select.select(list(readers), list(writers), [], timeout)
+        now = time.monotonic()
+        for ready in readable:
+            pipe = readers[ready]
+            if pipe is None:
+                pipes += _admit(doors[ready], links)
+            else:
+                pipe.take_in(now)
+        for pipe in pipes:
+            if pipe.target in writable or pipe.ended or (pipe.queue and pipe.queue[0][0] <= now):
+                pipe.let_out(now)
+
+
+def _admit(route: Route, links: Sequence[Link]) -> list[_Pipe]:
+    caller, _ = route.listener.accept()
+    try:
+        called = socket.create_connection(route.target, timeout=5)
+    except OSError:
+        caller.close()
+        return []
+    for end in (caller, called):
+        end.setblocking(False)
+        end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return [
+        _Pipe(caller, called, links[route.forward]),
+        _Pipe(called, caller, links[route.backward]),
+    ]
+
+
+@contextlib.contextmanager
+def emulate(routes: Sequence[Route], links: Sequence[Link]) -> Any:
+    """Run a relay in a process of its own for as long as the context lasts."""
+    process = multiprocessing.get_context("spawn").Process(
+        target=relay, args=(list(routes), list(links)), daemon=True
+    )
+    process.start()
+    try:
+        yield process
+    finally:
+        process.terminate()
+        process.join()

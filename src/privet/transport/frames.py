@@ -1,0 +1,169 @@
+"""Frames: one array, or one sign of life, as bytes on the wire or in a file.
+
+    offset  0  2  "PV"
+            2  1  version of this format
+            3  1  kind: 1 array, 2 alive, 3 goodbye
+            4  1  type of the elements: 0 uint8, 1 uint32, 2 uint64
+            5  1  number of dimensions, at most 4
+            6  2  zero
+            8  4  sequence number: how many arrays were sent before
+           12  4  tag: what both ends hash of where in the program they are
+           16 16  four lengths, those beyond the dimensions zero
+           32     the elements, little-endian
+
+The size of what follows is the product of the lengths: there is no second number to contradict it.
+A header is checked whole, and against the receiver's limit, before anything is allocated.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+import sys
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+VERSION: Final = 1
+ARRAY: Final = 1
+ALIVE: Final = 2
+GOODBYE: Final = 3
+
+_HEADER = struct.Struct("<2sBBBBHII4I")
+HEADER_BYTES: Final = _HEADER.size
+MAX_DIMENSIONS: Final = 4
+MAX_FRAME_BYTES: Final = 1 << 31
+
+_DTYPES: tuple[np.dtype[Any], ...] = (
+    np.dtype(np.uint8),
+    np.dtype(np.uint32),
+    np.dtype(np.uint64),
+)
+_CODES = {dtype: code for code, dtype in enumerate(_DTYPES)}
+
+assert sys.byteorder == "little", "frames hold little-endian numbers as they lie in memory"
+
+
+class FrameError(ValueError):
+    """Bytes that are no frame, or a frame that is too large."""
+
+
+class Header(NamedTuple):
+    """What a frame says of itself."""
+
+    kind: int
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    sequence: int
+    tag: int
+
+    @property
+    def nbytes(self) -> int:
+        """The size of the elements."""
+        return self.dtype.itemsize * math.prod(self.shape)
+
+    def describe(self) -> str:
+        """Say what kind of frame this is."""
+        if self.kind == ARRAY:
+            return f"array {self.sequence} of {self.dtype} {self.shape}, tag {self.tag:08x}"
+        return "a sign of life" if self.kind == ALIVE else "a goodbye"
+
+
+def array_header(array: npt.NDArray[Any], sequence: int, tag: int) -> bytes:
+    """Return the header of a frame that carries an array."""
+    assert array.ndim <= MAX_DIMENSIONS, f"{array.ndim} dimensions do not fit a frame"
+    lengths = array.shape + (0,) * (MAX_DIMENSIONS - array.ndim)
+    return _HEADER.pack(
+        b"PV", VERSION, ARRAY, _CODES[array.dtype], array.ndim, 0, sequence, tag, *lengths
+    )
+
+
+def control_header(kind: int) -> bytes:
+    """Return a frame that carries nothing but its kind."""
+    return _HEADER.pack(b"PV", VERSION, kind, 0, 0, 0, 0, 0, 0, 0, 0, 0)
+
+
+def parse_header(content: bytes | bytearray | memoryview, limit: int = MAX_FRAME_BYTES) -> Header:
+    """Return what a header says; raise FrameError for anything that we would not have sent."""
+    if len(content) != HEADER_BYTES:
+        raise FrameError(f"{len(content)} bytes are no header")
+    magic, version, kind, code, dimensions, zero, sequence, tag, *lengths = _HEADER.unpack(content)
+    if magic != b"PV":
+        raise FrameError(f"not a frame of this software: it starts with {bytes(content[:8])!r}")
+    if version != VERSION:
+        raise FrameError(f"a frame of version {version}; this software speaks version {VERSION}")
+    if kind not in (ARRAY, ALIVE, GOODBYE):
+        raise FrameError(f"a frame of the unknown kind {kind}")
+    if code >= len(_DTYPES) or dimensions > MAX_DIMENSIONS or zero != 0:
+        raise FrameError("a frame with a damaged header")
+    if any(lengths[dimensions:]):
+        raise FrameError("a frame with lengths beyond its dimensions")
+    if kind != ARRAY and (code or dimensions or sequence or tag):
+        raise FrameError("a control frame that carries something")
+    # A length of zero would make the others free to be anything, so it counts as one here.
+    size = _DTYPES[code].itemsize
+    for length in lengths:
+        size *= length or 1
+    if size > limit:
+        raise FrameError(f"a frame of {size} bytes; the limit is {limit}")
+    return Header(kind, _DTYPES[code], tuple(lengths[:dimensions]), sequence, tag)
+
+
+class FrameReader:
+    """Cuts a stream of bytes into frames.
+
+    Bytes are put into `target()`, then counted with `advance()`. Small frames pass through one
+    buffer; the elements of a large one are written straight into their array.
+    """
+
+    def __init__(self, limit: int = MAX_FRAME_BYTES) -> None:
+        self._limit = limit
+        self._buffer = memoryview(bytearray(1 << 16))
+        self._start = self._end = 0  # what lies in the buffer and is not cut yet
+        self._header: Header | None = None
+        self._array: npt.NDArray[Any] = np.empty(0, dtype=np.uint8)
+        self._rest = memoryview(b"")  # what is still missing of the array
+
+    @property
+    def idle(self) -> bool:
+        """Whether the stream stands between two frames."""
+        return self._header is None and self._start == self._end
+
+    def target(self) -> memoryview:
+        """Return where the next bytes go."""
+        return self._rest if self._header is not None else self._buffer[self._end :]
+
+    def advance(self, count: int) -> list[tuple[Header, npt.NDArray[Any]]]:
+        """Take note of `count` more bytes and return the frames that they complete."""
+        done: list[tuple[Header, npt.NDArray[Any]]] = []
+        if self._header is not None:
+            self._rest = self._rest[count:]
+            if not self._rest:
+                done.append((self._header, self._array))
+                self._header = None
+            return done
+        self._end += count
+        while self._header is None and self._end - self._start >= HEADER_BYTES:
+            elements = self._start + HEADER_BYTES
+            header = parse_header(self._buffer[self._start : elements], self._limit)
+            size = header.nbytes if header.kind == ARRAY else 0
+            here = min(size, self._end - elements)
+            self._start = elements + here
+            content = (
+                bytearray(size) if here < size else bytearray(self._buffer[elements : self._start])
+            )
+            array = np.frombuffer(content, dtype=header.dtype)
+            if header.kind == ARRAY:
+                array = array.reshape(header.shape)
+            if here == size:
+                done.append((header, array))
+            else:
+                content[:here] = self._buffer[elements : self._start]
+                self._header, self._array, self._rest = header, array, memoryview(content)[here:]
+        # Move what is left to the front, so that the buffer always has room for a header.
+        left = self._end - self._start
+        if left and self._start:
+            self._buffer[:left] = self._buffer[self._start : self._end]
+        self._start, self._end = 0, left
+        return done

@@ -1,0 +1,124 @@
+"""Channels between threads of one process: for tests and experiments, as fast as copying."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+
+import numpy as np
+
+from privet.errors import PeerLostError, PeerSilentError
+from privet.transport.channel import Array, Channel, Expected
+from privet.transport.frames import ARRAY, Header
+
+
+class _Hub:
+    """What the ends of one group of channels share."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self.names = tuple(names)
+        self.changed = threading.Condition()
+        self.mail: dict[tuple[str, str], deque[tuple[Header, Array]]] = {
+            (sender, receiver): deque()
+            for sender in names
+            for receiver in names
+            if sender != receiver
+        }
+        self.closed: set[str] = set()
+
+
+class MemoryChannel(Channel):
+    """One thread's end."""
+
+    def __init__(self, name: str, hub: _Hub, deadline: float) -> None:
+        super().__init__(name, deadline)
+        self._hub = hub
+        self._sent = dict.fromkeys(hub.names, 0)
+        self._received = dict.fromkeys(hub.names, 0)
+
+    @property
+    def peers(self) -> tuple[str, ...]:
+        """The names of the peers."""
+        return tuple(name for name in self._hub.names if name != self.name)
+
+    def send(self, peer: str, array: Array, tag: int = 0) -> None:
+        """Put a copy of an array into a peer's mailbox."""
+        header = Header(ARRAY, array.dtype, array.shape, self._sent[peer], tag)
+        self._sent[peer] += 1
+        with self._hub.changed:
+            if self.name in self._hub.closed:
+                raise PeerLostError(peer, f"this channel is closed{self._at()}")
+            self._hub.mail[self.name, peer].append((header, np.array(array, order="C")))
+            self._hub.changed.notify_all()
+
+    def receive(self, peer: str, expected: Expected, tag: int = 0) -> Array:
+        """Take the next array out of the mailbox."""
+        end = time.monotonic() + self.deadline
+        box = self._hub.mail[peer, self.name]
+        with self._hub.changed:
+            while not box:
+                # A thread that ends closes its channel, and one that computes is not silent as long
+                # as it lives; the deadline is for one that is stuck.
+                if self.name in self._hub.closed:
+                    raise PeerLostError(peer, f"this channel is closed{self._at()}")
+                if peer in self._hub.closed:
+                    self._fail()
+                    raise PeerLostError(peer, f"has gone, {self._due(expected)}")
+                if not self._hub.changed.wait(end - time.monotonic()):
+                    self._fail()
+                    raise PeerSilentError(
+                        peer, f"silent for {self.deadline:g} s, {self._due(expected)}"
+                    )
+            header, array = box.popleft()
+            self._hub.changed.notify_all()
+        try:
+            self.check(peer, header, expected, self._received[peer], tag)
+        except Exception:
+            self.close()
+            raise
+        self._received[peer] += 1
+        return array
+
+    def flush(self) -> None:
+        """Do nothing: what was sent is in the mailbox."""
+
+    def backlog(self, peer: str) -> int:
+        """Return how many bytes the peer has not taken out of its mailbox yet."""
+        with self._hub.changed:
+            return self._waiting(peer)
+
+    def wait_for_room(self, limit: int) -> None:
+        """Wait until some peer has taken enough out of its mailbox."""
+        with self._hub.changed:
+            while all(self._waiting(peer) > limit for peer in self.peers):
+                for peer in self.peers:
+                    if peer in self._hub.closed:
+                        raise PeerLostError(peer, f"has gone{self._at()}")
+                self._hub.changed.wait()
+
+    def _waiting(self, peer: str) -> int:
+        return sum(array.nbytes for _, array in self._hub.mail[self.name, peer])
+
+    def close(self) -> None:
+        """Let the peers know that nothing more will come."""
+        with self._hub.changed:
+            self._fail()
+
+    def abort(self) -> None:
+        """Let the peers know that nothing more will come."""
+        self.close()
+
+    def _fail(self) -> None:
+        self._hub.closed.add(self.name)
+        self._hub.changed.notify_all()
+
+    def _due(self, expected: Expected) -> str:
+        return f"while {expected.dtype} {expected.shape} is due from it{self._at()}"
+
+
+def memory_channels(names: Sequence[str], deadline: float = 60.0) -> dict[str, MemoryChannel]:
+    """Return connected channels, one for each name."""
+    hub = _Hub(names)
+    return {name: MemoryChannel(name, hub, deadline) for name in names}

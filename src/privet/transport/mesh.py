@@ -1,0 +1,250 @@
+"""Connecting the members of a session with each other, in whatever order they start.
+
+Of two members the one that stands first in the list listens and the other connects, again and again
+until it succeeds or time is up. On every connection both first say hello in the clear:
+
+    "PVHELLO1", session (32 bytes), then name and certificate, each after its length (2 bytes)
+
+Certificates are public, and pinned: a member goes on only if the other's has the fingerprint that
+was agreed. Then TLS 1.3, where each side trusts that one certificate and the other must prove that
+it has its key. Without identities, which is for tests and experiments, the hello is all.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import struct
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from privet.errors import PeerLostError, UnavailableError
+from privet.transport.identity import Identity, fingerprint_of
+
+_MAGIC = b"PVHELLO1"
+_HELLO_SECONDS = 5.0
+_RETRY_SECONDS = 0.1
+_READY = b"ready"
+SESSION_BYTES = 32
+
+
+@dataclass(frozen=True)
+class Member:
+    """Where a member of the session is reached, and who it must prove to be."""
+
+    name: str
+    host: str
+    port: int
+    fingerprint: str | None = None
+
+
+class _RefusedError(Exception):
+    """A connection that we do not go on with, and why; and whose it says it is."""
+
+    def __init__(self, reason: str, peer: str = "someone") -> None:
+        super().__init__(reason)
+        self.peer = peer
+
+
+def listen(host: str = "127.0.0.1", port: int = 0) -> socket.socket:
+    """Return a listening socket."""
+    try:
+        return socket.create_server((host, port), backlog=64)
+    except OSError as error:
+        raise UnavailableError(f"cannot listen on {host}:{port}: {error.strerror}") from None
+
+
+def connect(
+    name: str,
+    members: Sequence[Member],
+    listener: socket.socket,
+    *,
+    session: bytes = bytes(SESSION_BYTES),
+    identity: Identity | None = None,
+    peers: Sequence[str] | None = None,
+    timeout: float = 60.0,
+    on_wait: Callable[[str], None] | None = None,
+) -> dict[str, socket.socket]:
+    """Return connections to the named peers (by default to all other members).
+
+    Raises PeerLostError that names everyone who could not be reached, where, and why.
+    """
+    return _Meeting(name, members, listener, session, identity, peers).hold(timeout, on_wait)
+
+
+class _Meeting:
+    def __init__(
+        self,
+        name: str,
+        members: Sequence[Member],
+        listener: socket.socket,
+        session: bytes,
+        identity: Identity | None,
+        peers: Sequence[str] | None,
+    ) -> None:
+        assert len(session) == SESSION_BYTES
+        self.name = name
+        self.members = {member.name: member for member in members}
+        order = [member.name for member in members]
+        wanted = [m for m in order if m != name] if peers is None else list(peers)
+        self.listener = listener
+        self.session = session
+        self.identity = identity
+        self.callers = {peer for peer in wanted if order.index(peer) > order.index(name)}
+        self.called = {peer for peer in wanted if order.index(peer) < order.index(name)}
+        self.found: dict[str, socket.socket] = {}
+        self.trouble: dict[str, str] = {}
+        self.strangers: list[str] = []
+        self.changed = threading.Condition()
+        self.over = False
+
+    def hold(
+        self, timeout: float, on_wait: Callable[[str], None] | None
+    ) -> dict[str, socket.socket]:
+        wanted = self.callers | self.called
+        threads = [threading.Thread(target=self._call, args=(p,), daemon=True) for p in self.called]
+        threads.append(threading.Thread(target=self._answer, daemon=True))
+        for thread in threads:
+            thread.start()
+        start = told = time.monotonic()
+        with self.changed:
+            while missing := sorted(wanted - set(self.found)):
+                now = time.monotonic()
+                if now - start > timeout:
+                    break
+                if on_wait is not None and now - told >= 1.0:
+                    told = now
+                    on_wait(f"waiting for {self._explain(missing)} ({now - start:.0f} s)")
+                self.changed.wait(0.1)
+            self.over = True
+        for thread in threads:
+            thread.join(_HELLO_SECONDS + 1)
+        if missing:
+            for connection in self.found.values():
+                connection.close()
+            strangers = f"; refused: {', '.join(self.strangers)}" if self.strangers else ""
+            raise PeerLostError(
+                missing[0],
+                f"not reached within {timeout:g} s: {self._explain(missing)}{strangers}",
+            )
+        return self.found
+
+    def _explain(self, missing: Sequence[str]) -> str:
+        return ", ".join(
+            f"{peer} ({self.trouble.get(peer, 'did not connect to us yet')})"
+            if peer in self.callers
+            else f"{peer} at {self.members[peer].host}:{self.members[peer].port}"
+            f" ({self.trouble.get(peer, 'no answer yet')})"
+            for peer in missing
+        )
+
+    def _call(self, peer: str) -> None:
+        member = self.members[peer]
+        while not self.over:
+            try:
+                connection = socket.create_connection(
+                    (member.host, member.port), timeout=_HELLO_SECONDS
+                )
+                self._greet(connection, calling=peer)
+                return
+            except (OSError, _RefusedError) as error:
+                self.trouble[peer] = str(error) or type(error).__name__
+                time.sleep(_RETRY_SECONDS)
+
+    def _answer(self) -> None:
+        self.listener.settimeout(0.1)
+        while not self.over and self.callers - set(self.found):
+            try:
+                connection, _ = self.listener.accept()
+            except TimeoutError:
+                continue
+            except OSError:
+                return
+            threading.Thread(target=self._answer_one, args=(connection,), daemon=True).start()
+
+    def _answer_one(self, connection: socket.socket) -> None:
+        connection.settimeout(_HELLO_SECONDS)
+        try:
+            self._greet(connection, calling=None)
+        except (OSError, _RefusedError) as error:
+            reason = str(error) or type(error).__name__
+            peer = error.peer if isinstance(error, _RefusedError) else "someone"
+            if peer in self.callers:
+                self.trouble[peer] = reason
+            else:
+                self.strangers.append(f"{peer!r} ({reason})")
+
+    def _greet(self, connection: socket.socket, calling: str | None) -> None:
+        """Exchange hellos, then TLS. On success the connection is found, else it is closed."""
+        try:
+            peer, certificate = self._exchange_hellos(connection, calling)
+            if self.identity is not None:
+                connection = self._secure(connection, peer, certificate, server=calling is None)
+            connection.sendall(_READY)
+            if _read(connection, len(_READY)) != _READY:
+                raise _RefusedError("it did not finish its greeting", peer)
+            with self.changed:
+                if self.over or peer in self.found:
+                    raise _RefusedError("it came a second time", peer)
+                self.found[peer] = connection
+                self.changed.notify_all()
+        except BaseException:
+            connection.close()
+            raise
+
+    def _exchange_hellos(self, connection: socket.socket, calling: str | None) -> tuple[str, bytes]:
+        """Return the name and certificate of whoever is there, if it is who should be."""
+        certificate = self.identity.certificate if self.identity else b""
+        connection.sendall(
+            _MAGIC + self.session + _counted(self.name.encode()) + _counted(certificate)
+        )
+        if _read(connection, len(_MAGIC)) != _MAGIC:
+            raise _RefusedError("does not speak this protocol")
+        session = _read(connection, SESSION_BYTES)
+        peer = _read_counted(connection).decode(errors="replace")
+        theirs = _read_counted(connection)
+        if peer not in ({calling} if calling is not None else self.callers):
+            raise _RefusedError("nobody expects it here", peer)
+        if session != self.session:
+            raise _RefusedError("it runs another job or version", peer)
+        if self.identity is not None and fingerprint_of(theirs) != self.members[peer].fingerprint:
+            raise _RefusedError("its certificate is not the agreed one", peer)
+        return peer, theirs
+
+    def _secure(
+        self, connection: socket.socket, peer: str, certificate: bytes, *, server: bool
+    ) -> ssl.SSLSocket:
+        assert self.identity is not None
+        side = ssl.PROTOCOL_TLS_SERVER if server else ssl.PROTOCOL_TLS_CLIENT
+        context = ssl.SSLContext(side)
+        context.minimum_version = ssl.TLSVersion.TLSv1_3
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_REQUIRED
+        context.load_verify_locations(cadata=certificate)
+        context.load_cert_chain(self.identity.certificate_file, self.identity.key_file)
+        try:
+            secured = context.wrap_socket(connection, server_side=server)
+        except ssl.SSLError as error:
+            raise _RefusedError(f"TLS failed: {error.reason or error}", peer) from None
+        assert secured.getpeercert(binary_form=True) == certificate
+        return secured
+
+
+def _counted(content: bytes) -> bytes:
+    return struct.pack("<H", len(content)) + content
+
+
+def _read_counted(connection: socket.socket) -> bytes:
+    return _read(connection, struct.unpack("<H", _read(connection, 2))[0])
+
+
+def _read(connection: socket.socket, count: int) -> bytes:
+    content = b""
+    while len(content) < count:
+        chunk = connection.recv(count - len(content))
+        if not chunk:
+            raise _RefusedError("hung up in the middle of a greeting")
+        content += chunk
+    return content

@@ -1,0 +1,253 @@
+"""Channels over connected sockets, with TLS or without.
+
+The thread that waits for an array does the reading and writing itself, so a round of small
+messages costs no hand-over between threads. While it computes, a second thread looks in fifty times
+a second: it moves what is ready to be moved, so that transfers go on, and sends signs of life.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import socket
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import NoReturn
+
+from privet.errors import PeerError, PeerLostError, PeerSilentError
+from privet.transport.channel import Array, Channel, Expected
+from privet.transport.frames import (
+    ALIVE,
+    GOODBYE,
+    HEADER_BYTES,
+    MAX_FRAME_BYTES,
+    array_header,
+    control_header,
+)
+from privet.transport.link import PeerLink
+
+_TICK = 0.02
+# Up to this size a header and its elements leave as one write, which TLS makes one record.
+_SMALL = (1 << 14) - HEADER_BYTES
+
+
+class SocketChannel(Channel):
+    """One process's end of its connections."""
+
+    def __init__(
+        self,
+        name: str,
+        sockets: Mapping[str, socket.socket],
+        deadline: float = 10.0,
+        *,
+        inbox_limit: int = 64 << 20,
+        frame_limit: int = MAX_FRAME_BYTES,
+    ) -> None:
+        super().__init__(name, deadline)
+        self._links = {peer: PeerLink(peer, s, frame_limit) for peer, s in sockets.items()}
+        self._by_descriptor = {link.socket.fileno(): link for link in self._links.values()}
+        self._inbox_limit = inbox_limit
+        self._poll = select.poll()
+        self._lock = threading.Lock()
+        self._closed = threading.Event()
+        self._leaving = False
+        self._unread: set[PeerLink] = set()
+        self._showed_life = time.monotonic()
+        for connection in sockets.values():
+            connection.setblocking(False)
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._poll.register(connection, select.POLLIN)
+        self._ticker = threading.Thread(
+            target=self._tick, name=f"{name} looks after its connections", daemon=True
+        )
+        self._ticker.start()
+
+    @property
+    def peers(self) -> tuple[str, ...]:
+        """The names of the peers."""
+        return tuple(self._links)
+
+    def send(self, peer: str, array: Array, tag: int = 0) -> None:
+        """Hand an array over; it must not be changed before `flush` returns."""
+        with self._lock:
+            self._send(self._links[peer], array, tag)
+
+    def receive(self, peer: str, expected: Expected, tag: int = 0) -> Array:
+        """Wait for the next array from a peer."""
+        with self._lock:
+            return self._receive(self._links[peer], expected, tag)
+
+    def exchange(
+        self, arrays: Mapping[str, Array], expected: Mapping[str, Expected], tag: int = 0
+    ) -> dict[str, Array]:
+        """Send arrays to some peers and return what comes from some: one round."""
+        with self._lock:
+            for peer, array in arrays.items():
+                self._send(self._links[peer], array, tag)
+            return {p: self._receive(self._links[p], due, tag) for p, due in expected.items()}
+
+    def _send(self, link: PeerLink, array: Array, tag: int) -> None:
+        if not array.flags.c_contiguous:
+            array = array.copy(order="C")
+        header = array_header(array, link.sent, tag)
+        link.sent = (link.sent + 1) & 0xFFFFFFFF
+        if array.nbytes <= _SMALL:
+            link.queue(memoryview(header + array.tobytes()))
+        else:
+            link.queue(memoryview(header))
+            link.queue(array.data.cast("B"))
+        link.write()
+        self._watch(link)
+
+    def _receive(self, link: PeerLink, expected: Expected, tag: int) -> Array:
+        if not link.inbox:
+            self._wait(lambda: bool(link.inbox), [link], expected)
+        header, array = link.inbox.popleft()
+        link.inbox_bytes -= array.nbytes
+        try:
+            self.check(link.peer, header, expected, link.received, tag)
+        except PeerError as error:
+            self._fail(error)
+        link.received = (link.received + 1) & 0xFFFFFFFF
+        self._watch(link)
+        return array
+
+    def flush(self) -> None:
+        """Wait until everything handed over has left this process."""
+        with self._lock:
+            due = [link for link in self._links.values() if link.outgoing]
+            self._wait(
+                lambda: not any(link.outgoing for link in due),
+                due=due,
+                expected=None,
+            )
+
+    def wait_for_room(self, limit: int) -> None:
+        """Wait until the backlog of some peer is at most `limit`."""
+        links = list(self._links.values())
+        with self._lock:
+            self._wait(
+                lambda: any(link.outgoing_bytes <= limit for link in links), due=[], expected=None
+            )
+
+    def backlog(self, peer: str) -> int:
+        """Return how many bytes are handed over for a peer and have not left yet."""
+        return self._links[peer].outgoing_bytes
+
+    def close(self) -> None:
+        """Say goodbye, wait until the peers have said it, too, and hang up.
+
+        To hang up on a peer that is still sending, if only signs of life, would make it lose what
+        we sent and it has not read yet. So we stay as long as it lives.
+        """
+        with self._lock:
+            if not self._closed.is_set():
+                self._leaving = True
+                for link in self._links.values():
+                    link.queue(memoryview(control_header(GOODBYE)))
+                    link.write()
+                    self._watch(link)
+                while any(self._lives(link) for link in self._links.values()):
+                    self._pump(_TICK)
+                self._hang_up()
+        self._ticker.join()
+
+    def abort(self) -> None:
+        """Hang up at once."""
+        with self._lock:
+            self._hang_up()
+        self._ticker.join()
+
+    def _lives(self, link: PeerLink) -> bool:
+        if link.error is not None or time.monotonic() - link.heard > self.deadline:
+            return False
+        return bool(link.outgoing) or not link.said_goodbye
+
+    def _wait(
+        self, ready: Callable[[], bool], due: list[PeerLink], expected: Expected | None
+    ) -> None:
+        started = time.monotonic()
+        pause = min(1.0, self.deadline / 5)
+        while not ready():
+            if self._closed.is_set():
+                raise PeerLostError("everybody", f"this channel is closed{self._at()}")
+            self._pump(pause)
+            if ready():
+                return
+            now = time.monotonic()
+            for link in self._links.values():
+                if link.error is not None:
+                    self._fail(link.error, expected if link in due else None)
+            for link in due:
+                if link.said_goodbye:
+                    self._fail(PeerLostError(link.peer, "has ended its part"), expected)
+                if now - max(link.heard, started) > self.deadline:
+                    silence = f"nothing heard from it for {self.deadline:g} s"
+                    self._fail(PeerSilentError(link.peer, silence), expected)
+
+    def _fail(self, error: PeerError, expected: Expected | None = None) -> NoReturn:
+        self._hang_up()
+        where = (f" while {expected} is due from it" if expected else "") + self._at()
+        raise type(error)(error.peer, error.problem + where) from None
+
+    def _hang_up(self) -> None:
+        self._closed.set()
+        for link in self._links.values():
+            with contextlib.suppress(OSError):
+                link.socket.close()
+
+    def _pump(self, timeout: float) -> None:
+        """Move bytes; wait up to `timeout` for some to move."""
+        for link in list(self._unread):
+            link.read()
+            self._watch(link)
+        for descriptor, event in self._poll.poll(0 if self._unread else 1000 * timeout):
+            link = self._by_descriptor[descriptor]
+            if event & select.POLLOUT:
+                link.write()
+            if event & ~select.POLLOUT:
+                link.read()
+            self._watch(link)
+        now = time.monotonic()
+        if now - self._showed_life > self.deadline / 5:
+            self._showed_life = now
+            self._show_life(now)
+
+    def _watch(self, link: PeerLink) -> None:
+        """Ask to be told what the link can use: room to write, and bytes unless it has plenty."""
+        if link.more:
+            self._unread.add(link)
+        else:
+            self._unread.discard(link)
+        interest = 0
+        if link.error is None:
+            if link.outgoing:
+                interest |= select.POLLOUT
+            if link.inbox_bytes < self._inbox_limit:
+                interest |= select.POLLIN
+        if interest == link.interest:
+            return
+        link.interest = interest
+        if link.error is None:
+            self._poll.modify(link.socket, interest)
+        else:
+            self._poll.unregister(link.socket)
+
+    def _show_life(self, now: float) -> None:
+        for link in self._links.values():
+            if not link.interest & select.POLLIN:
+                link.heard = now  # it is we who do not listen
+            if not self._leaving and link.error is None and not link.outgoing:
+                link.queue(memoryview(control_header(ALIVE)))
+                link.write()
+                self._watch(link)
+
+    def _tick(self) -> None:
+        while not self._closed.wait(_TICK):
+            if self._lock.acquire(blocking=False):
+                try:
+                    if not self._closed.is_set():
+                        self._pump(0)
+                finally:
+                    self._lock.release()

@@ -1,0 +1,68 @@
+"""Connected channels of every kind, for one conformance suite."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from privet.transport.channel import Channel
+from privet.transport.emulator import Link, Route, emulate
+from privet.transport.identity import create_identity
+from privet.transport.memory import memory_channels
+from privet.transport.mesh import Member, connect, listen
+from privet.transport.sockets import SocketChannel
+
+Connect = Callable[..., dict[str, Channel]]
+NAMES = ("ann", "bob", "cid")
+
+
+@contextlib.contextmanager
+def mesh(
+    kind: str, folder: Path, deadline: float, names: tuple[str, ...] = NAMES
+) -> Iterator[dict[str, Channel]]:
+    """Connect channels over sockets: tcp, tls, or emulated (tls through a relay)."""
+    with contextlib.ExitStack() as stack:
+        listeners = {name: stack.enter_context(listen()) for name in names}
+        identities = {n: create_identity(n, folder) if kind != "tcp" else None for n in names}
+        addresses = {name: listener.getsockname()[:2] for name, listener in listeners.items()}
+        if kind == "emulated":
+            doors = {name: stack.enter_context(listen()) for name in names}
+            routes = [Route(doors[name], addresses[name], 0, 0) for name in names]
+            stack.enter_context(emulate(routes, [Link(delay=0.002, rate=50e6)]))
+            addresses = {name: door.getsockname()[:2] for name, door in doors.items()}
+        members = []
+        for name in names:
+            identity = identities[name]
+            fingerprint = None if identity is None else identity.fingerprint
+            host, port = addresses[name]
+            members.append(Member(name, host, port, fingerprint))
+        sockets: dict[str, dict[str, socket.socket]] = {}
+
+        def meet(name: str) -> None:
+            sockets[name] = connect(
+                name, members, listeners[name], identity=identities[name], timeout=20
+            )
+
+        threads = [threading.Thread(target=meet, args=(name,)) for name in names]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        yield {name: SocketChannel(name, sockets[name], deadline) for name in names}
+
+
+@pytest.fixture(params=["memory", "tcp", "tls", "emulated"])
+def channels(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[dict[str, Channel]]:
+    """Three connected channels, with a deadline of two seconds."""
+    if request.param == "memory":
+        yield dict(memory_channels(NAMES, deadline=2.0))
+        return
+    with mesh(request.param, tmp_path, deadline=2.0) as connected:
+        yield connected
+        for channel in connected.values():
+            channel.abort()

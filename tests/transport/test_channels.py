@@ -1,0 +1,252 @@
+"""One conformance suite for every kind of channel."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from privet.errors import PeerError, PeerLostError, PeerMisbehavedError, PeerSilentError
+from privet.transport.channel import Channel, Expected
+from privet.transport.frames import array_header
+from privet.transport.sockets import SocketChannel
+from tests.transport.conftest import mesh
+
+Channels = dict[str, Channel]
+
+
+def together(channels: Channels, body: Callable[[Channel], Any]) -> dict[str, Any]:
+    """Run a body at every channel at the same time and return what each gives or raises."""
+    results: dict[str, Any] = {}
+
+    def guard(channel: Channel) -> None:
+        try:
+            results[channel.name] = body(channel)
+        except PeerError as error:
+            results[channel.name] = error
+
+    threads = [threading.Thread(target=guard, args=(c,)) for c in channels.values()]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive(), "a channel hangs"
+    for result in results.values():
+        if isinstance(result, PeerError):
+            raise result
+    return results
+
+
+def expected(array: np.ndarray) -> Expected:
+    return Expected(array.dtype, array.shape)
+
+
+def test_everybody_knows_everybody_else(channels: Channels) -> None:
+    assert channels["bob"].name == "bob"
+    assert sorted(channels["bob"].peers) == ["ann", "cid"]
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint32, np.uint64])
+@pytest.mark.parametrize("shape", [(), (0,), (1,), (3, 4), (2, 0, 5), (2, 3, 4, 5)])
+def test_arrays_arrive_as_they_were_sent(
+    channels: Channels, dtype: Any, shape: tuple[int, ...]
+) -> None:
+    rng = np.random.default_rng(0)
+    arrays = {
+        (a, b): rng.integers(0, 255, shape, dtype=dtype)
+        for a in channels
+        for b in channels
+        if a != b
+    }
+
+    def body(channel: Channel) -> None:
+        outgoing = {peer: arrays[channel.name, peer] for peer in channel.peers}
+        due = {peer: expected(arrays[peer, channel.name]) for peer in channel.peers}
+        for peer, array in channel.exchange(outgoing, due, tag=3).items():
+            assert array.dtype == dtype
+            assert array.shape == shape
+            assert (array == arrays[peer, channel.name]).all()
+
+    together(channels, body)
+
+
+def test_order_is_kept(channels: Channels) -> None:
+    def body(channel: Channel) -> None:
+        for i in range(200):
+            for peer in channel.peers:
+                channel.send(peer, np.full(i % 7, i, dtype=np.uint32), tag=i)
+        for i in range(200):
+            for peer in channel.peers:
+                array = channel.receive(peer, Expected(np.dtype(np.uint32), (i % 7,)), tag=i)
+                assert (array == i).all()
+
+    together(channels, body)
+
+
+def test_sending_does_not_wait_for_the_receiver(channels: Channels) -> None:
+    """All send far more than any buffer holds before anyone receives."""
+    large = np.arange(1_000_000, dtype=np.uint64)
+
+    def body(channel: Channel) -> None:
+        for peer in channel.peers:
+            channel.send(peer, large + np.uint64(1))
+        for peer in channel.peers:
+            assert (channel.receive(peer, expected(large)) == large + np.uint64(1)).all()
+        channel.flush()
+        channel.wait_for_room(0)
+        channel.close()
+
+    together(channels, body)
+
+
+def test_a_view_is_sent_as_it_looks(channels: Channels) -> None:
+    array = np.arange(100_000, dtype=np.uint64).reshape(100, 1000)[::2, ::3].T
+
+    def body(channel: Channel) -> None:
+        peers = dict.fromkeys(channel.peers, array)
+        for received in channel.exchange(peers, dict.fromkeys(peers, expected(array))).values():
+            assert (received == array).all()
+
+    together(channels, body)
+
+
+def test_whoever_ends_early_disturbs_nobody(channels: Channels) -> None:
+    """What was sent before a goodbye arrives, however late it is asked for."""
+    array = np.arange(300_000, dtype=np.uint64)
+
+    def body(channel: Channel) -> None:
+        if channel.name == "ann":
+            channel.send("bob", array)
+        elif channel.name == "bob":
+            time.sleep(1.0)
+            assert (channel.receive("ann", expected(array)) == array).all()
+            channel.send("cid", array)
+        else:
+            assert (channel.receive("bob", expected(array)) == array).all()
+        channel.close()
+
+    together(channels, body)
+
+
+def test_a_peer_that_is_gone_is_named(channels: Channels) -> None:
+    channels["bob"].where = lambda: "argmax"
+
+    def body(channel: Channel) -> None:
+        if channel.name == "ann":
+            time.sleep(0.3)
+            channel.abort()
+        elif channel.name == "bob":
+            start = time.monotonic()
+            with pytest.raises(PeerLostError, match=r"^ann: .*uint64 \(5,\) is due.*'argmax'"):
+                channel.receive("ann", Expected(np.dtype(np.uint64), (5,)))
+            assert time.monotonic() - start < 1.5
+            with pytest.raises(PeerError):
+                channel.receive("cid", Expected(np.dtype(np.uint64), (5,)))
+
+    together(channels, body)
+
+
+def test_a_goodbye_while_something_is_due(channels: Channels) -> None:
+    def body(channel: Channel) -> None:
+        if channel.name == "ann":
+            channel.close()
+        elif channel.name == "bob":
+            with pytest.raises(PeerLostError, match=r"^ann: "):
+                channel.receive("ann", Expected(np.dtype(np.uint64), (5,)))
+        else:
+            channel.close()
+
+    together(channels, body)
+
+
+@pytest.mark.parametrize(
+    ("array", "tag"),
+    [
+        (np.zeros(4, dtype=np.uint64), 7),
+        (np.zeros(5, dtype=np.uint32), 7),
+        (np.zeros((5, 1), dtype=np.uint64), 7),
+        (np.zeros(5, dtype=np.uint64), 8),
+    ],
+    ids=["length", "type", "dimensions", "tag"],
+)
+def test_another_array_than_is_due(channels: Channels, array: Any, tag: int) -> None:
+    def body(channel: Channel) -> None:
+        if channel.name == "ann":
+            channel.send("bob", array, tag)
+        elif channel.name == "bob":
+            with pytest.raises(PeerMisbehavedError, match=r"^ann: sent array 0 .* is due"):
+                channel.receive("ann", Expected(np.dtype(np.uint64), (5,)), tag=7)
+
+    together(channels, body)
+
+
+@pytest.mark.parametrize("kind", ["tcp", "tls"])
+def test_a_silent_peer_is_named_and_a_slow_one_is_waited_for(kind: str, tmp_path: Path) -> None:
+    with mesh(kind, tmp_path, deadline=1.0) as channels:
+        slow, waiting = channels["ann"], channels["bob"]
+        one = np.zeros(1, dtype=np.uint64)
+
+        def compute() -> None:
+            time.sleep(2.5)  # longer than the deadline, with signs of life
+            slow.send("bob", one)
+
+        thread = threading.Thread(target=compute)
+        thread.start()
+        assert waiting.receive("ann", expected(one)) == 0
+        thread.join()
+
+        assert isinstance(slow, SocketChannel)
+        with slow._lock:  # whoever holds the lock keeps the channel from showing life
+            start = time.monotonic()
+            with pytest.raises(PeerSilentError, match=r"^ann: nothing heard from it for 1 s"):
+                waiting.receive("ann", expected(one))
+            assert 0.9 < time.monotonic() - start < 2.5
+        for channel in channels.values():
+            channel.abort()
+
+
+GARBAGE = [
+    b"GET / HTTP/1.1\r\n\r\n" + bytes(100),
+    bytes(64),
+    os.urandom(64),
+    array_header(np.zeros(5, dtype=np.uint64), 0, 0)[:16] + b"\xff" * 16,
+]
+
+
+@pytest.mark.parametrize("garbage", GARBAGE, ids=["http", "zeros", "noise", "huge"])
+@pytest.mark.parametrize("kind", ["tcp", "tls"])
+def test_a_babbling_peer_is_named(kind: str, garbage: bytes, tmp_path: Path) -> None:
+    with mesh(kind, tmp_path, deadline=2.0) as channels:
+        babbling = channels["ann"]
+        assert isinstance(babbling, SocketChannel)
+        link = babbling._links["bob"]
+        with babbling._lock:
+            link.queue(memoryview(garbage))
+            link.write()
+        with pytest.raises(PeerMisbehavedError, match=r"^ann: sent "):
+            channels["bob"].receive("ann", Expected(np.dtype(np.uint64), (5,)))
+        for channel in channels.values():
+            channel.abort()
+
+
+def test_a_peer_that_does_not_read_is_not_read_for(tmp_path: Path) -> None:
+    """A full inbox stops reading, so a flood waits at the sender and memory stays bounded."""
+    with mesh("tcp", tmp_path, deadline=5.0, names=("ann", "bob")) as channels:
+        ann, bob = channels["ann"], channels["bob"]
+        assert isinstance(bob, SocketChannel)
+        bob._inbox_limit = 1 << 20
+        piece = np.zeros(1 << 16, dtype=np.uint64)
+        for _ in range(100):  # 50 MB
+            ann.send("bob", piece)
+        time.sleep(0.5)
+        assert bob._links["ann"].inbox_bytes < 8 << 20
+        assert ann.backlog("bob") > 0
+        for _ in range(100):
+            bob.receive("ann", expected(piece))
+        together(channels, lambda channel: channel.close())

@@ -1,0 +1,149 @@
+from __future__ import annotations
+
+import random
+import tracemalloc
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from privet.transport.frames import (
+    ALIVE,
+    ARRAY,
+    GOODBYE,
+    HEADER_BYTES,
+    FrameError,
+    FrameReader,
+    Header,
+    array_header,
+    control_header,
+    parse_header,
+)
+
+DTYPES = (np.uint8, np.uint32, np.uint64)
+
+
+def frame(array: np.ndarray, sequence: int = 0, tag: int = 0) -> bytes:
+    return array_header(array, sequence, tag) + array.tobytes()
+
+
+def feed(reader: FrameReader, content: bytes, step: int = 1 << 20) -> list[tuple[Header, Any]]:
+    """Put bytes in, at most `step` at a time, as a connection would."""
+    found = []
+    while content:
+        target = reader.target()
+        count = min(len(target), len(content), step)
+        target[:count] = content[:count]
+        found += reader.advance(count)
+        content = content[count:]
+    return found
+
+
+shapes = st.lists(st.integers(0, 5), max_size=4).map(tuple)
+arrays = st.builds(
+    lambda shape, dtype, fill: np.full(shape, fill, dtype=dtype),
+    shapes,
+    st.sampled_from(DTYPES),
+    st.integers(0, 255),
+)
+
+
+@given(st.lists(arrays, max_size=8), st.integers(1, 100))
+def test_frames_come_out_as_they_went_in(sent: list[Any], step: int) -> None:
+    stream = b"".join(frame(a, i, 1000 + i) for i, a in enumerate(sent)) + control_header(GOODBYE)
+    reader = FrameReader()
+    *found, last = feed(reader, stream, step)
+    assert len(found) == len(sent)
+    for i, ((header, array), original) in enumerate(zip(found, sent, strict=True)):
+        assert header == Header(ARRAY, original.dtype, original.shape, i, 1000 + i)
+        assert array.dtype == original.dtype
+        assert (array == original).all()
+        assert array.flags.writeable
+    assert last[0].kind == GOODBYE
+    assert reader.idle
+
+
+def test_a_large_frame_among_small_ones() -> None:
+    large = np.arange(300_000, dtype=np.uint32)
+    small = np.arange(3, dtype=np.uint8)
+    stream = frame(small) + frame(large, 1) + control_header(ALIVE) + frame(small, 2)
+    for step in (1000, 65_536, 1 << 22):
+        found = feed(FrameReader(), stream, step)
+        assert [header.kind for header, _ in found] == [ARRAY, ARRAY, ALIVE, ARRAY]
+        assert (found[1][1] == large).all()
+
+
+HEADER = array_header(np.zeros((2, 3), dtype=np.uint32), 7, 9)
+
+
+@pytest.mark.parametrize(
+    ("offset", "content", "complaint"),
+    [
+        (0, b"GET / HT", "not a frame of this software"),
+        (2, b"\x02", "version 2"),
+        (3, b"\x00", "unknown kind 0"),
+        (3, b"\x04", "unknown kind 4"),
+        (4, b"\x03", "damaged header"),
+        (5, b"\x05", "damaged header"),
+        (6, b"\x01", "damaged header"),
+        (5, b"\x01", "lengths beyond its dimensions"),
+        (3, b"\x02", "control frame that carries something"),
+        (16, b"\xff\xff\xff\xff", "the limit is"),
+        (16, b"\xff\xff\xff\xff\xff\xff\xff\xff", "the limit is"),
+    ],
+)
+def test_a_damaged_header_is_refused(offset: int, content: bytes, complaint: str) -> None:
+    damaged = HEADER[:offset] + content + HEADER[offset + len(content) :]
+    with pytest.raises(FrameError, match=complaint):
+        parse_header(damaged, limit=1 << 20)
+    with pytest.raises(FrameError, match=complaint):
+        feed(FrameReader(limit=1 << 20), damaged)
+
+
+def test_a_header_is_whole() -> None:
+    with pytest.raises(FrameError, match="31 bytes are no header"):
+        parse_header(HEADER[:-1])
+
+
+def _malformed(rng: random.Random) -> bytes:
+    """Return bytes that somebody might send: noise, or a frame with something wrong."""
+    shape = tuple(rng.randrange(4) for _ in range(rng.randrange(5)))
+    good = frame(
+        np.zeros(shape, dtype=rng.choice(DTYPES)), rng.getrandbits(32), rng.getrandbits(32)
+    )
+    kind = rng.randrange(4)
+    if kind == 0:
+        return rng.randbytes(rng.randrange(100))
+    if kind == 1:  # truncated
+        return good[: rng.randrange(len(good))]
+    if kind == 2:  # lengths that lie
+        return good[:16] + rng.randbytes(16) + good[32:]
+    damaged = bytearray(good)
+    for _ in range(rng.randrange(1, 4)):
+        damaged[rng.randrange(len(damaged))] = rng.randrange(256)
+    return bytes(damaged)
+
+
+def test_a_hundred_thousand_malformed_frames() -> None:
+    """Nothing but frames or FrameError comes of them, and memory stays under the limit."""
+    rng = random.Random(5)
+    limit = 1 << 16
+    refused = 0
+    tracemalloc.start()
+    for _ in range(100_000):
+        try:
+            for header, array in feed(FrameReader(limit), _malformed(rng)):
+                assert header.kind in (ARRAY, ALIVE, GOODBYE)
+                assert array.nbytes <= limit
+        except FrameError:
+            refused += 1
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert refused > 50_000
+    assert peak < 4 << 20
+
+
+def test_header_size() -> None:
+    assert len(HEADER) == HEADER_BYTES == 32

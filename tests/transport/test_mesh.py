@@ -1,0 +1,208 @@
+from __future__ import annotations
+
+import datetime
+import os
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from privet.errors import PeerError, PeerLostError, UnavailableError
+from privet.transport import identity as identities
+from privet.transport.identity import Identity, create_identity, load_identity
+from privet.transport.mesh import Member, connect, listen
+
+
+class Pair:
+    """Two members that are to meet; what each uses can be changed first."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.identity = {name: create_identity(name, folder) for name in ("ann", "bob")}
+        self.listener = {name: listen() for name in ("ann", "bob")}
+        self.pinned = {name: self.identity[name].fingerprint for name in ("ann", "bob")}
+        self.session = dict.fromkeys(("ann", "bob"), bytes(32))
+        self.timeout = 1.5
+
+    def members(self) -> list[Member]:
+        return [self.member(name) for name in ("ann", "bob")]
+
+    def member(self, name: str) -> Member:
+        host, port = self.listener[name].getsockname()[:2]
+        return Member(name, host, port, self.pinned[name])
+
+    def meet(self, *names: str) -> dict[str, Any]:
+        results: dict[str, Any] = {}
+
+        def go(name: str) -> None:
+            try:
+                results[name] = connect(
+                    name,
+                    self.members(),
+                    self.listener[name],
+                    session=self.session[name],
+                    identity=self.identity[name],
+                    timeout=self.timeout,
+                )
+            except PeerError as error:
+                results[name] = error
+
+        threads = [threading.Thread(target=go, args=(name,)) for name in names or ("ann", "bob")]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return results
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Iterator[Pair]:
+    made = Pair(tmp_path)
+    yield made
+    for listener in made.listener.values():
+        listener.close()
+
+
+def test_two_members_meet_over_tls(pair: Pair) -> None:
+    found = pair.meet()
+    one, two = found["ann"]["bob"], found["bob"]["ann"]
+    assert isinstance(one, ssl.SSLSocket)
+    assert one.version() == two.version() == "TLSv1.3"
+    assert one.getpeercert(binary_form=True) == pair.identity["bob"].certificate
+    one.sendall(b"hello")
+    assert two.recv(5) == b"hello"
+    one.close()
+    two.close()
+
+
+def _refused(pair: Pair, at_ann: str, at_bob: str) -> None:
+    """Both sides must fail, name the other and say why."""
+    found = pair.meet()
+    assert isinstance(found["ann"], PeerLostError), found
+    assert isinstance(found["bob"], PeerLostError), found
+    assert found["ann"].peer == "bob"
+    assert found["bob"].peer == "ann"
+    assert at_ann in str(found["ann"])
+    assert at_bob in str(found["bob"])
+
+
+def test_another_certificate_than_agreed(pair: Pair) -> None:
+    (pair.folder / "other").mkdir()
+    pair.identity["bob"] = create_identity("bob", pair.folder / "other")
+    _refused(pair, "its certificate is not the agreed one", "ann at 127.0.0.1:")
+
+
+def test_a_certificate_without_its_key(pair: Pair) -> None:
+    """Certificates are public: a copy of one must not be enough."""
+    (pair.folder / "thief").mkdir()
+    thief = create_identity("bob", pair.folder / "thief")
+    stolen = pair.identity["bob"]
+    pair.identity["bob"] = Identity(thief.key_file, thief.certificate_file, stolen.certificate)
+    _refused(pair, "TLS failed", "ann at 127.0.0.1:")
+
+
+def test_an_expired_certificate(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(identities, "_VALID", datetime.timedelta(minutes=-1))
+    (pair.folder / "old").mkdir()
+    pair.identity["bob"] = create_identity("bob", pair.folder / "old")
+    pair.pinned["bob"] = pair.identity["bob"].fingerprint
+    _refused(pair, "TLS failed: CERTIFICATE_VERIFY_FAILED", "ann at 127.0.0.1:")
+
+
+def test_another_session(pair: Pair) -> None:
+    pair.session["bob"] = bytes(31) + b"\x01"
+    _refused(pair, "it runs another job or version", "it runs another job or version")
+
+
+def test_nobody_there(pair: Pair) -> None:
+    address = ":".join(map(str, pair.listener["ann"].getsockname()[:2]))
+    pair.listener["ann"].close()
+    members = [Member("ann", "127.0.0.1", int(address.split(":")[1]), "x"), pair.member("bob")]
+    told: list[str] = []
+    with pytest.raises(PeerLostError, match=rf"ann: not reached.*ann at {address} \(.*refused"):
+        connect(
+            "bob",
+            members,
+            pair.listener["bob"],
+            identity=pair.identity["bob"],
+            timeout=1.5,
+            on_wait=told.append,
+        )
+    assert told
+    assert told[0].startswith(f"waiting for ann at {address} (")
+
+
+def test_a_member_that_does_not_come(pair: Pair) -> None:
+    found = pair.meet("ann")
+    assert "bob: not reached within 1.5 s: bob (did not connect to us yet)" in str(found["ann"])
+
+
+@pytest.mark.parametrize(
+    "noise",
+    [b"", b"GET / HTTP/1.1\r\n\r\n", os.urandom(500), b"PVHELLO1" + bytes(5)],
+    ids=["silent", "http", "noise", "half a hello"],
+)
+def test_strangers_do_not_keep_members_from_meeting(pair: Pair, noise: bytes) -> None:
+    address = pair.listener["ann"].getsockname()[:2]
+    strangers = []
+    for _ in range(5):
+        stranger = socket.create_connection(address)
+        stranger.sendall(noise)
+        strangers.append(stranger)
+    pair.timeout = 10.0
+    start = time.monotonic()
+    found = pair.meet()
+    assert isinstance(found["ann"], dict), found
+    assert time.monotonic() - start < 3.0
+    for connection in (*strangers, found["ann"]["bob"], found["bob"]["ann"]):
+        connection.close()
+
+
+def test_an_uninvited_name(pair: Pair) -> None:
+    """Somebody with an identity of its own, but no place in the session."""
+    (pair.folder / "eve").mkdir()
+    eve = create_identity("eve", pair.folder / "eve")
+    members = [*pair.members(), Member("eve", "127.0.0.1", 1, eve.fingerprint)]
+    result: dict[str, Any] = {}
+
+    def intrude() -> None:
+        try:
+            with listen() as door:
+                result["eve"] = connect(
+                    "eve", members, door, identity=eve, peers=["ann"], timeout=1.0
+                )
+        except PeerError as error:
+            result["eve"] = error
+
+    thread = threading.Thread(target=intrude)
+    thread.start()
+    found = pair.meet("ann")
+    thread.join()
+    assert isinstance(result["eve"], PeerLostError)
+    assert "refused: 'eve' (nobody expects it here)" in str(found["ann"])
+
+
+def test_keys_are_private_and_never_overwritten(tmp_path: Path) -> None:
+    made = create_identity("ann", tmp_path)
+    assert made.key_file.stat().st_mode & 0o777 == 0o600
+    assert made.certificate_file.stat().st_mode & 0o777 == 0o600
+    assert load_identity(made.key_file, made.certificate_file) == made
+    assert len(made.fingerprint) == 64
+    with pytest.raises(UnavailableError, match=r"ann\.key: cannot be written: File exists"):
+        create_identity("ann", tmp_path)
+    with pytest.raises(UnavailableError, match="no certificate"):
+        load_identity(made.key_file, tmp_path / "none.crt")
+    with pytest.raises(UnavailableError, match="no certificate"):
+        load_identity(made.key_file, made.key_file)
+
+
+def test_a_port_that_is_taken() -> None:
+    with listen() as listener:
+        port = listener.getsockname()[1]
+        with pytest.raises(UnavailableError, match=f"cannot listen on 127.0.0.1:{port}"):
+            listen("127.0.0.1", port)

@@ -1,0 +1,1 @@
+"""Participants and the dealer at work: the only place that opens or reveals."""

@@ -1,0 +1,68 @@
+"""The dealer: knows all masks and no data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from privet.arithmetic.prg import Prg, derive_seed
+from privet.arithmetic.rings import Ring, RingArray
+from privet.arithmetic.shares import Share
+from privet.runtime.correlations import Sink, deal_seeds
+from privet.runtime.runtime import Runtime
+
+
+class Dealer(Runtime):
+    """Runs a program ahead of the participants and sends what its gates derive."""
+
+    def __init__(self, n_parties: int, sink: Sink) -> None:
+        super().__init__(n_parties)
+        self._sink = sink
+        seeds = deal_seeds(sink, n_parties)
+        self._shared = [Prg(derive_seed(seed, "shares")) for seed in seeds]
+        self._private = [Prg(derive_seed(seed, "private")) for seed in seeds]
+
+    def uniform_parts(self, shape: tuple[int, ...], ring: Ring) -> list[RingArray]:
+        """Return every participant's share of a fresh uniform value."""
+        self._tag.note(self.step_name, "uniform", shape, ring)
+        return [prg.uniform(shape, ring) for prg in self._shared]
+
+    def uniform(self, shape: tuple[int, ...], ring: Ring) -> RingArray:
+        """Return a fresh uniform value that the participants hold shares of."""
+        return self._total(self.uniform_parts(shape, ring), ring)
+
+    def derive(self, value: RingArray, ring: Ring) -> None:
+        """Give the participants shares of a value that only we know."""
+        self._tag.note(self.step_name, "derived", value.shape, ring)
+        drawn = self._total([prg.uniform(value.shape, ring) for prg in self._shared], ring)
+        self._sink.send(self._next_turn(), ring.subtract(value, drawn), self._tag.value)
+
+    def permutation(self, length: int, owner: int) -> npt.NDArray[np.intp]:
+        """Return a fresh uniform permutation that one participant knows, too."""
+        return self._private[owner].permutation(length)
+
+    def public(self, values: RingArray, ring: Ring) -> Share:
+        """Return what the dealer has of public values, too: their shape."""
+        return Share.unknown(values.shape, ring)
+
+    def share(
+        self, values: RingArray | None, owner: int, shape: tuple[int, ...], ring: Ring
+    ) -> Share:
+        """Return what the dealer has of shared values: their shape."""
+        return Share.unknown(shape, ring)
+
+    def reveal(self, value: Share, to: Sequence[int], what: str) -> None:
+        """Learn nothing."""
+
+    def close(self) -> None:
+        """Say that there is no more to come."""
+        self._sink.close(self._tag.value)
+
+    @staticmethod
+    def _total(parts: list[RingArray], ring: Ring) -> RingArray:
+        total = parts[0]  # fresh from the stream, so it can be added to in place
+        for part in parts[1:]:
+            ring.accumulate(total, part)
+        return total

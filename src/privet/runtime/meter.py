@@ -1,0 +1,41 @@
+"""The meter: rounds, messages and bytes, by step of the program.
+
+Bytes are those of the arrays themselves; a frame adds 32 to a message, and TLS 22 to each 16 KiB.
+A round is one network delay that the program waits for.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+
+
+@dataclass
+class Traffic:
+    """What one participant did on the network."""
+
+    rounds: int = 0
+    messages: int = 0
+    sent: int = 0
+    received: int = 0
+
+    def __add__(self, other: Traffic) -> Traffic:
+        return Traffic(
+            self.rounds + other.rounds,
+            self.messages + other.messages,
+            self.sent + other.sent,
+            self.received + other.received,
+        )
+
+
+@dataclass
+class Meter:
+    """The traffic of one participant: with the others (online), and from the dealer (offline)."""
+
+    online: dict[str, Traffic] = field(default_factory=lambda: defaultdict(Traffic))
+    offline: dict[str, Traffic] = field(default_factory=lambda: defaultdict(Traffic))
+
+    def total(self, phase: str = "online") -> Traffic:
+        """Return the sum over all steps."""
+        steps: dict[str, Traffic] = getattr(self, phase)
+        return sum(steps.values(), Traffic())

@@ -1,0 +1,272 @@
+"""A participant: holds its data and its shares, and is the only one to open and reveal.
+
+`open` and `reveal` are the only functions through which shared values reach a participant in the
+clear. An *opened* value is masked: uniform to everybody, whatever the data. A *revealed* one is
+plain: it goes to the ledger, with what it is and who learned it.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from privet.arithmetic.prg import Prg, derive_seed, fresh_seed
+from privet.arithmetic.rings import Ring, RingArray, add_counting_wraps
+from privet.arithmetic.shares import Share
+from privet.runtime.correlations import CLOSING, Source
+from privet.runtime.ledger import Ledger
+from privet.runtime.meter import Meter
+from privet.runtime.packing import (
+    add_up,
+    as_bytes,
+    cut_bytes,
+    even_slices,
+    join,
+    joined_kind,
+    take_apart,
+)
+from privet.runtime.runtime import Runtime
+from privet.transport.channel import Array, Channel, Expected
+
+# Openings of up to this many bytes go all-to-all, in one delay. Larger ones are summed in slices,
+# each by one participant, which takes two delays and 2/n of the bytes. The limit is what a link of
+# 5 ms and 100 Mbit/s carries in a delay.
+ALL_TO_ALL_BYTES = 1 << 16
+
+
+_Fold = Callable[[list[list[RingArray]], list[slice]], list[RingArray]]
+"""Adds up pieces, [participant][array], that lie at the given slices of their arrays."""
+
+
+class Party(Runtime):
+    """One participant, executing a program on its shares."""
+
+    def __init__(self, index: int, names: Sequence[str], channel: Channel, source: Source) -> None:
+        super().__init__(len(names))
+        self.index = index
+        self.names = tuple(names)
+        self.name = names[index]
+        self.meter = Meter()
+        self.ledger = Ledger()
+        self.on_open: Callable[[str, RingArray], None] | None = None
+        """Called with every opened value: for tests of what the openings give away."""
+        self._channel = channel
+        self._source = source
+        self._peers = [name for name in names if name != self.name]
+        self._all = range(len(names))
+        self._others = [k for k in self._all if k != index]
+        channel.where = lambda: self.step_name
+        seed = source.seed()
+        self._shared = Prg(derive_seed(seed, "shares"))
+        self._private = Prg(derive_seed(seed, "private"))
+        self._own = Prg(fresh_seed())
+
+    # What the dealer supplies.
+
+    def uniform(self, shape: tuple[int, ...], ring: Ring) -> Share:
+        """Return our share of a fresh uniform value, which the dealer knows."""
+        self._tag.note(self.step_name, "uniform", shape, ring)
+        return Share(self._shared.uniform(shape, ring), ring)
+
+    def derived(self, shape: tuple[int, ...], ring: Ring) -> Share:
+        """Return our share of a value that the dealer derived from its masks."""
+        self._tag.note(self.step_name, "derived", shape, ring)
+        part = self._shared.uniform(shape, ring)
+        if self._next_turn() == self.index:
+            expected = Expected(ring.dtype, shape)
+            correction = self._source.receive(expected, self._tag.value, self.step_name)
+            traffic = self.meter.offline[self.step_name]
+            traffic.messages += 1
+            traffic.received += correction.nbytes
+            ring.accumulate(part, correction)
+        return Share(part, ring)
+
+    def permutation(self, length: int, owner: int) -> npt.NDArray[np.intp] | None:
+        """Return a fresh uniform permutation that the dealer and its owner know; None to others."""
+        return self._private.permutation(length) if owner == self.index else None
+
+    # What the participants do among themselves.
+
+    def public(self, values: RingArray, ring: Ring) -> Share:
+        """Return a share of values that everybody knows: the first participant holds them all."""
+        return Share(values if self.index == 0 else ring.zeros(values.shape), ring)
+
+    def own(self, values: RingArray, ring: Ring) -> Share:
+        """Return a share of values that only we know, as if the others' shares were zero.
+
+        Safe as long as everything that is sent of it is masked first.
+        """
+        return Share(values, ring)
+
+    def share(
+        self, values: RingArray | None, owner: int, shape: tuple[int, ...], ring: Ring
+    ) -> Share:
+        """Secret-share values of one participant: it sends every other one a uniform share."""
+        if self.index != owner:
+            sent = self._exchange({}, {self.names[owner]: Expected(ring.dtype, shape)})
+            return Share(sent[self.names[owner]], ring)
+        assert values is not None
+        assert values.shape == shape
+        masks = {peer: self._own.uniform(shape, ring) for peer in self._peers}
+        self._exchange(masks, {})
+        rest = ring.subtract(values, ring.sum(np.stack(list(masks.values())), 0))
+        return Share(rest, ring)
+
+    def open(self, *masked: Share) -> tuple[RingArray, ...]:
+        """Add up the shares of masked values, at everybody. All of them take one opening together.
+
+        Cost: `gates.gate.opening_cost`.
+        """
+        rings = [share.ring for share in masked]
+        if len(masked) > 1 and all(ring is rings[0] for ring in rings):
+            # As one vector, which is sent and added up without being taken apart.
+            joined = np.concatenate([share.part.reshape(-1) for share in masked])
+            (opened,) = self.open(Share(joined, rings[0]))
+            ends = np.cumsum([share.size for share in masked])[:-1]
+            pieces = np.split(opened, ends)
+            return tuple(p.reshape(s.shape) for p, s in zip(pieces, masked, strict=True))
+
+        def fold(pieces: list[list[RingArray]], _: list[slice]) -> list[RingArray]:
+            return [add_up(ring, column) for ring, *column in zip(rings, *pieces, strict=True)]
+
+        return self._open([share.part for share in masked], fold)
+
+    def open_counting_wraps(self, masked: Share) -> tuple[RingArray, RingArray]:
+        """Open one value, and return with it our share of how often its shares wrapped around.
+
+        Shares taken as signed numbers add up to the value plus 2^64 times that count. Whoever adds
+        shares up sees it; the others' share of the count is zero there.
+        """
+        wraps = np.zeros(masked.shape, dtype=np.uint32)
+
+        def fold(pieces: list[list[RingArray]], where: list[slice]) -> list[RingArray]:
+            total, count = add_counting_wraps([piece for (piece,) in pieces])
+            if len(total) < masked.size or self.index == 0:
+                wraps.reshape(-1)[where[0]] = count
+            return [total]
+
+        (value,) = self._open([masked.part], fold)
+        return value, wraps
+
+    def open_to_owners(
+        self, masked: Share, owners: Sequence[int], notes: Sequence[Array | None], note: Expected
+    ) -> tuple[dict[int, RingArray], list[Array]]:
+        """Open `masked[j]` to `owners[j]` alone, who in the same round sends a note to all others.
+
+        Returns what was opened to us, by j, and the notes of all j.
+        """
+        part = masked.part
+        ours = [j for j, owner in enumerate(owners) if owner == self.index]
+        our_notes = [as_bytes(notes[j]) for j in ours]
+        shape = part.shape[1:]
+        outgoing, expected = {}, {}
+        for k in self._others:
+            theirs = [j for j, owner in enumerate(owners) if owner == k]
+            pieces = [*our_notes, *(as_bytes(part[j]) for j in theirs)]
+            outgoing[self.names[k]] = join(pieces) if pieces else np.empty(0, np.uint8)
+            size = len(theirs) * note.nbytes + len(ours) * masked.ring.nbytes(shape)
+            expected[self.names[k]] = Expected(np.dtype(np.uint8), (size,))
+        received = self._exchange(outgoing, expected)
+
+        all_notes: list[Array] = [np.empty(0)] * len(owners)
+        opened = {j: part[j] for j in ours}
+        for k in self._others:
+            message = received[self.names[k]]
+            theirs = [j for j, owner in enumerate(owners) if owner == k]
+            kinds = [note] * len(theirs) + [Expected(masked.ring.dtype, shape)] * len(ours)
+            pieces = cut_bytes(message, kinds)
+            for j, piece in zip(theirs, pieces, strict=False):
+                all_notes[j] = piece
+            for j, piece in zip(ours, pieces[len(theirs) :], strict=True):
+                opened[j] = masked.ring.add(opened[j], piece)
+        for j in ours:
+            content = notes[j]
+            assert content is not None
+            all_notes[j] = content
+            self._show(opened[j])
+        return opened, all_notes
+
+    def reveal(self, value: Share, to: Sequence[int], what: str) -> RingArray | None:
+        """Reveal a value to some participants in plain: recorded, and None to all others."""
+        names = tuple(self.names[index] for index in to)
+        self.ledger.record(what, names, value.size, self.step_name)
+        part = value.part
+        outgoing = {name: part for name in names if name != self.name}
+        if self.index not in to:
+            self._exchange(outgoing, {})
+            return None
+        due = Expected(part.dtype, part.shape)
+        parts = self._exchange(outgoing, dict.fromkeys(self._peers, due))
+        return value.ring.sum(np.stack([part, *parts.values()]), 0)
+
+    def finish(self) -> None:
+        """Check that the dealer has come to the same end."""
+        self._source.receive(CLOSING, self._tag.value, "end of the program")
+
+    def _open(self, parts: list[RingArray], fold: _Fold) -> tuple[RingArray, ...]:
+        flat = [part.reshape(-1) for part in parts]
+        if sum(part.nbytes for part in parts) <= ALL_TO_ALL_BYTES or self.n_parties == 2:
+            totals = self._open_all_to_all(flat, fold)
+        else:
+            totals = self._open_in_slices(flat, fold)
+        values = [total.reshape(part.shape) for total, part in zip(totals, parts, strict=True)]
+        for value in values:
+            self._show(value)
+        return tuple(values)
+
+    def _open_all_to_all(self, parts: list[RingArray], fold: _Fold) -> list[RingArray]:
+        """Send everything to everybody, and add up."""
+        message = join(parts)
+        kinds = [Expected(part.dtype, part.shape) for part in parts]
+        received = self._exchange(
+            dict.fromkeys(self._peers, message),
+            dict.fromkeys(self._peers, Expected(message.dtype, message.shape)),
+        )
+        pieces = [parts, *(take_apart(theirs, kinds) for theirs in received.values())]
+        return fold(pieces, [slice(0, part.size) for part in parts])
+
+    def _open_in_slices(self, parts: list[RingArray], fold: _Fold) -> list[RingArray]:
+        """Send slice k to participant k; add our own slice up; send the sum to all."""
+        cuts = [even_slices(part.size, self.n_parties) for part in parts]
+        sliced = [[part[cut[k]] for part, cut in zip(parts, cuts, strict=True)] for k in self._all]
+        kinds = [[Expected(piece.dtype, piece.shape) for piece in pieces] for pieces in sliced]
+        joined = [joined_kind(kind) for kind in kinds]
+
+        received = self._exchange(
+            {self.names[k]: join(sliced[k]) for k in self._others},
+            dict.fromkeys(self._peers, joined[self.index]),
+        )
+        ours = kinds[self.index]
+        pieces = [sliced[self.index], *(take_apart(theirs, ours) for theirs in received.values())]
+        sums = fold(pieces, [cut[self.index] for cut in cuts])
+
+        received = self._exchange(
+            dict.fromkeys(self._peers, join(sums)),
+            {self.names[k]: joined[k] for k in self._others},
+        )
+        totals = [np.empty_like(part) for part in parts]
+        for k in self._all:
+            found = sums if k == self.index else take_apart(received[self.names[k]], kinds[k])
+            for total, cut, piece in zip(totals, cuts, found, strict=True):
+                total[cut[k]] = piece
+        return totals
+
+    def _show(self, opened: RingArray) -> None:
+        if self.on_open is not None:
+            self.on_open(self.step_name, opened)
+
+    def _exchange(
+        self, outgoing: dict[str, Array], expected: dict[str, Expected]
+    ) -> dict[str, Array]:
+        """One round: send, then wait for what is due, with our place in the program as the tag."""
+        tag = zlib.crc32(self.step_name.encode(), self._tag.value)
+        received = self._channel.exchange(outgoing, expected, tag)
+        traffic = self.meter.online[self.step_name]
+        traffic.rounds += 1
+        traffic.messages += len(outgoing)
+        traffic.sent += sum(array.nbytes for array in outgoing.values())
+        traffic.received += sum(array.nbytes for array in received.values())
+        return received

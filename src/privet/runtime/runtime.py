@@ -1,0 +1,57 @@
+"""What the two runtimes have in common: a program runs the same on either.
+
+A *program* is a function of a runtime: `program(runtime, ...)`. It passes the runtime to gates. The
+participants run it on shares; the dealer runs it without data and draws what the gates need. So its
+control flow may depend on public parameters only, and on a revealed value only where the dealer
+need not follow.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+
+from privet.arithmetic.rings import Ring, RingArray
+from privet.arithmetic.shares import Share
+from privet.runtime.correlations import Tag
+
+
+class Runtime(ABC):
+    """A participant or the dealer, executing a program."""
+
+    def __init__(self, n_parties: int) -> None:
+        self.n_parties = n_parties
+        self._steps: list[str] = []
+        self.step_name = ""
+        """Where in the program we are: the names of the steps we are in."""
+        self._tag = Tag()
+        self._turn = 0
+
+    @contextlib.contextmanager
+    def step(self, name: str) -> Iterator[None]:
+        """Name a step of the program: for the meter, the ledger, and every error message."""
+        self._steps.append(name)
+        self.step_name = "/".join(self._steps)
+        yield  # after an error there is no going on, and its message wants the step it was in
+        self._steps.pop()
+        self.step_name = "/".join(self._steps)
+
+    @abstractmethod
+    def public(self, values: RingArray, ring: Ring) -> Share:
+        """Return a share of values that everybody knows."""
+
+    @abstractmethod
+    def share(
+        self, values: RingArray | None, owner: int, shape: tuple[int, ...], ring: Ring
+    ) -> Share:
+        """Return a share of values that one participant, the owner, has; the others pass None."""
+
+    @abstractmethod
+    def reveal(self, value: Share, to: Sequence[int], what: str) -> RingArray | None:
+        """Reveal a value in plain to some participants, and return it to them; None to others."""
+
+    def _next_turn(self) -> int:
+        """Return whose turn it is to get a correction."""
+        self._turn = (self._turn + 1) % self.n_parties
+        return self._turn

@@ -1,0 +1,155 @@
+"""Programs run with everything that each participant receives and opens written down."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.stats import chi2
+
+from privet.arithmetic.rings import RingArray
+from privet.errors import PeerError
+from privet.runtime.correlations import LiveSource
+from privet.runtime.launcher import DEALER, Program, run_dealer
+from privet.runtime.ledger import Ledger
+from privet.runtime.meter import Meter
+from privet.runtime.party import Party
+from privet.transport.channel import Array, Channel, Expected
+from privet.transport.memory import memory_channels
+
+
+class Received(NamedTuple):
+    """A message from another participant, and the step that it came in."""
+
+    peer: str
+    tag: int
+    step: str
+    array: Array
+
+
+class RecordingChannel(Channel):
+    """A channel that keeps what comes from the other participants."""
+
+    def __init__(self, inner: Channel) -> None:
+        super().__init__(inner.name, inner.deadline)
+        self.inner = inner
+        self.received: list[Received] = []
+
+    @property
+    def peers(self) -> tuple[str, ...]:
+        return self.inner.peers
+
+    def send(self, peer: str, array: Array, tag: int = 0) -> None:
+        self.inner.send(peer, array, tag)
+
+    def receive(self, peer: str, expected: Expected, tag: int = 0) -> Array:
+        array = self.inner.receive(peer, expected, tag)
+        if peer != DEALER:
+            self.received.append(Received(peer, tag, self.inner.where(), array.copy()))
+        return array
+
+    def flush(self) -> None:
+        self.inner.flush()
+
+    def wait_for_room(self, limit: int) -> None:
+        self.inner.wait_for_room(limit)
+
+    def backlog(self, peer: str) -> int:
+        return self.inner.backlog(peer)
+
+    def close(self) -> None:
+        self.inner.close()
+
+    def abort(self) -> None:
+        self.inner.abort()
+
+
+@dataclass
+class View:
+    """What one participant saw."""
+
+    result: Any = None
+    meter: Meter = field(default_factory=Meter)
+    ledger: Ledger = field(default_factory=Ledger)
+    received: list[Received] = field(default_factory=list)
+    opened: list[RingArray] = field(default_factory=list)
+
+    def shapes(self) -> list[tuple[str, int, str, tuple[int, ...]]]:
+        """Everything about the messages but their content."""
+        return [(r.peer, r.tag, str(r.array.dtype), r.array.shape) for r in self.received]
+
+
+def play(program: Program, n_parties: int, inputs: Sequence[Any] | None = None) -> list[View]:
+    """Run a program in threads and return everybody's view."""
+    names = [f"party{index + 1}" for index in range(n_parties)]
+    channels = memory_channels([*names, DEALER], deadline=30)
+    views = [View() for _ in names]
+    failures: list[BaseException] = []
+
+    def party(index: int) -> None:
+        view, channel = views[index], RecordingChannel(channels[names[index]])
+        with channel:
+            runtime = Party(index, names, channel, LiveSource(channel, DEALER))
+            channel.inner.where = lambda: runtime.step_name
+            runtime.on_open = lambda _, value: view.opened.append(value.copy())
+            view.meter, view.ledger = runtime.meter, runtime.ledger
+            view.received = channel.received
+            view.result = program(runtime, None if inputs is None else inputs[index])
+            runtime.finish()
+
+    def guard(body: Any, *arguments: Any) -> None:
+        try:
+            body(*arguments)
+        except BaseException as error:  # noqa: BLE001
+            failures.append(error)
+
+    threads = [threading.Thread(target=guard, args=(party, index)) for index in range(n_parties)]
+    dealer = (run_dealer, program, names, channels[DEALER])
+    threads.append(threading.Thread(target=guard, args=dealer))
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for failure in sorted(failures, key=lambda error: isinstance(error, PeerError)):
+        raise failure
+    return views
+
+
+FALSE_ALARM = 1e-9
+"""The chance that one chi-square test rejects what is truly uniform."""
+
+
+def nonuniform(arrays: Sequence[Array]) -> list[str]:
+    """Return where arrays differ from uniform bytes: in themselves, or in differences of two.
+
+    For every byte position of the elements, the counts of the 256 values are compared with equal
+    ones. Two arrays under the same mask look uniform each; their difference does not.
+    """
+    found = []
+    groups: dict[str, list[Array]] = {}
+    for array in arrays:
+        groups.setdefault(str(array.dtype), []).append(array.reshape(-1))
+    for dtype, members in groups.items():
+        samples = {"values": np.concatenate(members)}
+        pairs = [
+            (a ^ b if a.dtype == np.uint8 else a - b)
+            for i, a in enumerate(members)
+            for b in members[:i]
+            if a.size == b.size
+        ]
+        if pairs:
+            samples["differences"] = np.concatenate(pairs)
+        for what, values in samples.items():
+            columns = np.ascontiguousarray(values).view(np.uint8).reshape(-1, values.itemsize)
+            for position, column in enumerate(columns.T):
+                counts = np.bincount(column, minlength=256)
+                expected = len(column) / 256
+                if expected < 5:
+                    continue  # too few for chi-square to say anything
+                statistic = ((counts - expected) ** 2 / expected).sum()
+                if statistic > chi2.isf(FALSE_ALARM, 255):
+                    found.append(f"{dtype} {what}, byte {position}: {statistic:.0f}")
+    return found

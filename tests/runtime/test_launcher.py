@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+import os
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+
+from privet.arithmetic.rings import Z64
+from privet.errors import DataError, ParameterError, PeerLostError
+from privet.gates.beaver import multiply
+from privet.runtime.launcher import simulate
+from privet.runtime.network import NETWORKS, Network
+from privet.runtime.party import Party
+from privet.runtime.runtime import Runtime
+
+
+def dot(runtime: Runtime, vector: np.ndarray | None) -> Any:
+    """The secure dot product of the developer documentation's quickstart."""
+    x = runtime.share(vector, owner=0, shape=(1000,), ring=Z64)
+    y = runtime.share(vector, owner=1, shape=(1000,), ring=Z64)
+    return runtime.reveal(multiply(runtime, x, y).sum(), to=[0], what="dot product")
+
+
+VECTORS = [np.arange(1000, dtype=np.uint64), np.full(1000, 2, dtype=np.uint64), None, None]
+
+
+@pytest.mark.parametrize("network", ["memory", "loopback", "1,1000", "paper-per-party"])
+def test_a_program_runs_the_same_everywhere(network: str) -> None:
+    outcome = simulate(dot, 4, VECTORS, network=network)
+    assert outcome.results == [999_000, None, None, None]
+    assert outcome.ledgers[2].entries[0].what == "dot product"
+    assert len({meter.total().rounds for meter in outcome.meters}) == 1
+
+
+@pytest.mark.parametrize("network", ["memory", "loopback"])
+def test_the_dealer_may_be_done_before(network: str) -> None:
+    outcome = simulate(dot, 3, VECTORS[:3], network=network, ahead=True)
+    assert outcome.results == [999_000, None, None]
+
+
+def rounds(runtime: Runtime, _: object) -> float:
+    x = runtime.public(np.zeros(1, dtype=np.uint64), Z64)
+    start = time.monotonic()
+    for _i in range(20):
+        runtime.reveal(x, to=[0, 1], what="nothing")
+    return time.monotonic() - start
+
+
+def test_an_emulated_network_delays_every_round() -> None:
+    """20 rounds of 10 ms: no less, and on a machine that does nothing else not much more."""
+    outcome = simulate(rounds, 2, network="10,100")
+    assert min(outcome.results) >= 20 * 0.010 * 0.95
+
+
+def fails(runtime: Runtime, _: object) -> None:
+    if isinstance(runtime, Party) and runtime.index == 1:
+        raise DataError("the table of party2 is empty")
+    if isinstance(runtime, Party):
+        runtime.reveal(runtime.public(np.zeros(1, dtype=np.uint64), Z64), to=[0], what="x")
+
+
+def dies(runtime: Runtime, _: object) -> None:
+    if isinstance(runtime, Party) and runtime.index == 1:
+        os._exit(9)
+    if isinstance(runtime, Party):
+        runtime.reveal(runtime.public(np.zeros(1, dtype=np.uint64), Z64), to=[0], what="x")
+
+
+@pytest.mark.parametrize("network", ["memory", "loopback"])
+def test_the_failure_that_caused_the_others_is_raised(network: str) -> None:
+    start = time.monotonic()
+    with pytest.raises(DataError, match="the table of party2 is empty"):
+        simulate(fails, 3, network=network)
+    assert time.monotonic() - start < 10
+
+
+def test_a_killed_process_is_named_by_its_peers() -> None:
+    start = time.monotonic()
+    with pytest.raises((PeerLostError, RuntimeError), match="party2"):
+        simulate(dies, 3, network="loopback")
+    assert time.monotonic() - start < 10
+
+
+def test_networks() -> None:
+    assert NETWORKS == ("memory", "loopback", "lan", "paper", "paper-per-party")
+    assert Network.parse("paper") == Network(delay_ms=5.0, mbit=100.0, shared=True)
+    assert Network.parse("0.5,20") == Network(delay_ms=0.5, mbit=20.0, shared=True)
+    for bad in ("moon", "5", "5,0", "-1,100", "5,x", "1,2,3", "nan,1"):
+        with pytest.raises(ParameterError, match="network: "):
+            Network.parse(bad)
+
+
+def test_what_cannot_be_run() -> None:
+    with pytest.raises(ParameterError, match="at least 2"):
+        simulate(dot, 1)
+    with pytest.raises(ParameterError, match="2 for 3 participants"):
+        simulate(dot, 3, VECTORS[:2])

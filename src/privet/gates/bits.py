@@ -1,0 +1,221 @@
+"""From numbers to bits and back: decomposition, parallel prefix adders, comparison.
+
+A vector of N numbers becomes bit planes (`arithmetic.bit_planes`): an XOR-shared array of packed
+bits, (64, N / 8 bytes), plane 0 the least significant.
+
+Reference: the paper's Section V.B.4, after ABY3 (Mohassel and Rindal, CCS 2018) and CrypTen.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from privet.arithmetic.bit_planes import pack_bits, packed_length, to_planes, unpack_bits
+from privet.arithmetic.rings import BITS, Z64, Ring
+from privet.arithmetic.shares import Share, concatenate, stack
+from privet.gates.beaver import Multiply, multiply
+from privet.gates.gate import Cost, Gate, opening_cost
+from privet.runtime.dealer import Dealer
+from privet.runtime.party import Party
+from privet.runtime.runtime import Runtime
+
+WIDTH = 64
+_CARRIES = WIDTH - 1  # positions whose carry goes on to a higher one
+
+
+def decompose(runtime: Runtime, x: Share) -> list[Share]:
+    """Return n XOR-shared numbers that add up to x: every participant's own share, as planes.
+
+    Local: a participant's number is shared as itself at the participant and zeros at the others.
+    """
+    assert x.ring is Z64
+    shape = (WIDTH, packed_length(x.size))
+    if not isinstance(runtime, Party):
+        return [Share.unknown(shape, BITS)] * runtime.n_parties
+    planes, zeros = to_planes(x.part.reshape(-1)), BITS.zeros(shape)
+    return [
+        Share(planes if owner == runtime.index else zeros, BITS)
+        for owner in range(runtime.n_parties)
+    ]
+
+
+def carry_save(runtime: Runtime, addends: list[Share]) -> tuple[Share, Share]:
+    """Reduce shared numbers to two with the same sum, three to two at a time.
+
+    a + b + c = (a ^ b ^ c) + 2 maj(a, b, c), and maj(a, b, c) = ((a ^ c) & (b ^ c)) ^ c.
+
+    Cost: `carry_save_cost`: an AND of 63 bits for each addend beyond two.
+    """
+    with runtime.step("carry save"):
+        while len(addends) > 2:
+            groups = [addends[i : i + 3] for i in range(0, len(addends) - 2, 3)]
+            rest = addends[3 * len(groups) :]
+            a, b, c = (stack([group[i] for group in groups]) for i in range(3))
+            low_a, low_b, low_c = a[:, :_CARRIES], b[:, :_CARRIES], c[:, :_CARRIES]
+            majority = multiply(runtime, low_a ^ low_c, low_b ^ low_c) ^ low_c
+            zero = (a ^ a)[:, :1]
+            sums, carries = a ^ b ^ c, concatenate([zero, majority], axis=1)
+            addends = [part[i] for i in range(len(groups)) for part in (sums, carries)] + rest
+        return addends[0], addends[1]
+
+
+def carry_save_cost(count: int, n_parties: int) -> Cost:
+    """Return the cost of `carry_save` for as many addends as participants, `count` words each."""
+    cost, addends = Cost(), n_parties
+    while addends > 2:
+        groups = addends // 3
+        shape = (groups, _CARRIES, packed_length(count))
+        cost += Multiply.cost(shape, shape, BITS, n_parties)
+        addends -= groups
+    return cost
+
+
+def most_significant_bit(runtime: Runtime, x: Share) -> Share:
+    """Return the sign of a vector over Z64, as XOR-shared packed bits.
+
+    1. Decompose [x] into n shared numbers and reduce them to two, a and b.
+    2. A position generates a carry if g = a & b, and propagates one if p = a ^ b.
+    3. Combine neighbours, (g, p) above (g', p') into (g ^ p g', p p'), in a tree over the 63 lower
+       positions: the carry into the top.
+    4. The sign is a ^ b ^ carry there.
+
+    Cost: `most_significant_bit_cost`. Reveals: nothing. Error: none.
+    """
+    a, b = carry_save(runtime, decompose(runtime, x))
+    with runtime.step("carry"):
+        propagate = (a ^ b)[:_CARRIES]
+        generate = multiply(runtime, a[:_CARRIES], b[:_CARRIES])
+        while len(generate) > 1:
+            even = len(generate) // 2 * 2
+            above, last = propagate[1:even:2], len(generate) <= 2
+            below = [generate[0:even:2]] + ([] if last else [propagate[0:even:2]])
+            products = multiply(runtime, above.reshape(1, *above.shape), stack(below))
+            combined = generate[1:even:2] ^ products[0]
+            generate = concatenate([combined, generate[even:]])
+            if not last:
+                propagate = concatenate([products[1], propagate[even:]])
+        sign: Share = (a ^ b)[_CARRIES] ^ generate[0]
+        return sign
+
+
+def most_significant_bit_cost(count: int, n_parties: int) -> Cost:
+    """Return the cost of `most_significant_bit` for a vector of `count` numbers."""
+    packed = packed_length(count)
+    cost = carry_save_cost(count, n_parties)
+    cost += Multiply.cost((_CARRIES, packed), (_CARRIES, packed), BITS, n_parties)
+    positions = _CARRIES
+    while positions > 1:
+        pairs, factors = positions // 2, 1 if positions <= 2 else 2
+        shapes = (1, pairs, packed), (factors, pairs, packed)
+        cost += Multiply.cost(*shapes, BITS, n_parties)
+        positions -= pairs
+    return cost
+
+
+def to_bits(runtime: Runtime, x: Share) -> Share:
+    """Return all bits of a vector over Z64, as XOR-shared planes (A2B).
+
+    As `most_significant_bit`, but with every position's carry, by Kogge and Stone's prefix: at step
+    k, position i is combined with position i - 2^k, all positions at once.
+
+    Cost: `to_bits_cost`. Reveals: nothing. Error: none.
+    """
+    a, b = carry_save(runtime, decompose(runtime, x))
+    with runtime.step("carry"):
+        propagate = (a ^ b)[:_CARRIES]
+        generate = multiply(runtime, a[:_CARRIES], b[:_CARRIES])
+        for distance in _prefix_distances():
+            above = propagate[distance:]
+            last = 2 * distance >= _CARRIES
+            below = (
+                [generate[:-distance]] if last else [generate[:-distance], propagate[:-distance]]
+            )
+            products = multiply(runtime, above.reshape(1, *above.shape), stack(below))
+            generate = concatenate([generate[:distance], generate[distance:] ^ products[0]])
+            if not last:
+                propagate = concatenate([propagate[:distance], products[1]])
+        carries = concatenate([(a ^ a)[:1], generate])
+        return a ^ b ^ carries
+
+
+def to_bits_cost(count: int, n_parties: int) -> Cost:
+    """Return the cost of `to_bits` for a vector of `count` numbers."""
+    packed = packed_length(count)
+    cost = carry_save_cost(count, n_parties)
+    cost += Multiply.cost((_CARRIES, packed), (_CARRIES, packed), BITS, n_parties)
+    for distance in _prefix_distances():
+        length, factors = _CARRIES - distance, 1 if 2 * distance >= _CARRIES else 2
+        cost += Multiply.cost((1, length, packed), (factors, length, packed), BITS, n_parties)
+    return cost
+
+
+def _prefix_distances() -> list[int]:
+    return [1 << k for k in range(_CARRIES.bit_length())]
+
+
+class FromBits(Gate):
+    """Turn XOR-shared packed bits, `count` of them along the last axis, into numbers (B2A).
+
+    1. The dealer draws bits [b] and derives them over the ring, too.
+    2. Open d = [x] ^ [b].
+    3. [x] = d + (1 - 2d)[b], over the ring.
+
+    Cost: one opening of a bit an element; corrections of a ring element. Reveals: nothing.
+    Error: none.
+    """
+
+    name = "from bits"
+
+    def deal(self, dealer: Dealer, x: Share, count: int, ring: Ring = Z64) -> Share:
+        """Draw bits that are shared both ways."""
+        bits = unpack_bits(dealer.uniform(x.shape, BITS), count).astype(ring.dtype)
+        dealer.derive(bits, ring)
+        return Share.unknown(bits.shape, ring)
+
+    def run(self, party: Party, x: Share, count: int, ring: Ring = Z64) -> Share:
+        """Open the bits under the random ones."""
+        mask = party.uniform(x.shape, BITS)
+        bits = party.derived((*x.shape[:-1], count), ring)
+        (opened,) = party.open(x ^ mask)
+        d = unpack_bits(opened, count).astype(ring.dtype)
+        part = bits.part - (d + d) * bits.part
+        return Share(part + d if party.index == 0 else part, ring)
+
+    @staticmethod
+    def cost(shape: tuple[int, ...], count: int, ring: Ring, n_parties: int) -> Cost:
+        """Return the cost for packed bits of this shape."""
+        offline = ring.nbytes((*shape[:-1], count))
+        return opening_cost(BITS.nbytes(shape), n_parties) + Cost(offline=offline)
+
+
+from_bits = FromBits()
+
+
+def less(runtime: Runtime, x: Share, y: Share, ring: Ring = Z64) -> Share:
+    """Return 1 where x < y and 0 elsewhere, over a ring; |x - y| < 2^63.
+
+    1. The sign of [x] - [y], as a shared bit.
+    2. That bit as a shared number.
+
+    Cost: `less_cost`. Reveals: nothing. Error: none.
+    """
+    with runtime.step("less"):
+        difference = x - y
+        sign = most_significant_bit(runtime, difference.reshape(difference.size))
+        result: Share = from_bits(runtime, sign, count=difference.size, ring=ring)
+        return result.reshape(*difference.shape)
+
+
+def less_cost(shape: tuple[int, ...], ring: Ring, n_parties: int) -> Cost:
+    """Return the cost of `less` for values of this shape."""
+    count = int(np.prod(shape, dtype=np.int64))
+    packed = (packed_length(count),)
+    return most_significant_bit_cost(count, n_parties) + FromBits.cost(
+        packed, count, ring, n_parties
+    )
+
+
+def shared_bits(runtime: Runtime, bits: np.ndarray | None, owner: int, count: int) -> Share:
+    """Secret-share zeros and ones of one participant as packed bits."""
+    packed = None if bits is None else pack_bits(bits.astype(np.uint8))
+    return runtime.share(packed, owner, (packed_length(count),), BITS)

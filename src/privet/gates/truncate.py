@@ -1,0 +1,72 @@
+"""Division by a power of two, by the wrap count: what makes a fixed-point product one again.
+
+Reference: the paper's Section VI.A, after CrypTen (Knott et al., NeurIPS 2021). Its text goes wrong
+with probability |z| / 2^64 an element; this gate does not (docs/decisions/0006-truncation.md).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from privet.arithmetic.rings import Z32, Z64, add_counting_wraps, signed
+from privet.arithmetic.shares import Share
+from privet.gates.gate import Cost, Gate, opening_cost
+from privet.runtime.dealer import Dealer
+from privet.runtime.party import Party
+
+_QUARTER = 1 << 62
+
+
+class Truncate(Gate):
+    """Divide a shared value z over Z64, |z| < 2^62, by 2^bits, with 1 <= bits <= 32.
+
+    Shares taken as signed numbers add up to z + 2^64 w, with w the wrap count. Each participant
+    shifts its own share; what that does wrong is w 2^(64 - bits), so all there is to find is [w].
+
+    1. The dealer draws [r], derives [w_r], the wrap count of r's shares, and [s], whether r >= 0.
+    2. Each participant adds its shares of z and r, and keeps count of its own wrap-around b_m.
+    3. Open p = [z] + [r], with the wrap count w_p of its shares.
+    4. z + r itself wrapped up if r >= 0 and p < -2^62, and down if r < 0 and p >= 2^62.
+       With u and v the two public conditions, it did [o] = u[s] - v(1 - [s]) times.
+    5. [w] = w_p + [b] - [w_r] - [o], and [z >> bits] = ([z] >> bits) - [w] 2^(64 - bits).
+
+    Counts matter modulo 2^bits only, so they are shared over Z32.
+
+    Cost: one opening of z; corrections of 8 bytes an element. Reveals: nothing.
+    Error: each shift rounds down, so the result is below z / 2^bits by less than n units.
+    """
+
+    name = "truncate"
+
+    def deal(self, dealer: Dealer, z: Share, bits: int) -> Share:
+        """Draw a mask whose wrap count and sign we know."""
+        r, wraps = add_counting_wraps(dealer.uniform_parts((z.size,), Z64))
+        dealer.derive(wraps, Z32)
+        dealer.derive((signed(r) >= 0).astype(np.uint32), Z32)
+        return Share.unknown(z.shape, Z64)
+
+    def run(self, party: Party, z: Share, bits: int) -> Share:
+        """Open the value under the mask and put the wraps right."""
+        assert z.ring is Z64
+        assert 1 <= bits <= 32
+        shape, z = z.shape, z.reshape(z.size)
+        r = party.uniform(z.shape, Z64)
+        r_wraps, r_positive = party.derived(z.shape, Z32), party.derived(z.shape, Z32)
+        masked, own_wraps = add_counting_wraps([z.part, r.part])
+        p, p_wraps = party.open_counting_wraps(Share(masked, Z64))
+        up, down = signed(p) < -_QUARTER, signed(p) >= _QUARTER
+        wraps = p_wraps + own_wraps - r_wraps.part
+        wraps -= (up | down).astype(np.uint32) * r_positive.part
+        if party.index == 0:
+            wraps += down.astype(np.uint32)
+        shifted = (signed(z.part) >> bits).view(np.uint64)
+        wrong = wraps.astype(np.uint64) << np.uint64(64 - bits)
+        return Share(shifted - wrong, Z64).reshape(*shape)
+
+    @staticmethod
+    def cost(z: tuple[int, ...], n_parties: int) -> Cost:
+        """Return the cost for a value of this shape."""
+        return opening_cost(Z64.nbytes(z), n_parties) + Cost(offline=2 * Z32.nbytes(z))
+
+
+truncate = Truncate()

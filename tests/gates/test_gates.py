@@ -1,0 +1,263 @@
+"""Every gate: its value, within its derived bound, and its cost, against the meter."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+
+from privet.arithmetic.bit_planes import packed_length, to_planes, unpack_bits
+from privet.arithmetic.fixed_point import FixedPoint
+from privet.arithmetic.rings import BITS, Z32, Z64, Ring, signed
+from privet.arithmetic.shares import Share
+from privet.gates.beaver import MatrixProduct, Multiply, Square, matrix_product, multiply, square
+from privet.gates.bits import (
+    FromBits,
+    from_bits,
+    less,
+    less_cost,
+    most_significant_bit,
+    most_significant_bit_cost,
+    to_bits,
+    to_bits_cost,
+)
+from privet.gates.gate import Cost
+from privet.gates.permute import Permute, permute
+from privet.gates.truncate import Truncate, truncate
+from privet.runtime.launcher import simulate
+from privet.runtime.party import Party
+from privet.runtime.runtime import Runtime
+from tests.runtime.harness import View, play
+from tests.runtime.test_party import measured
+
+PARTIES = (2, 3, 5)
+SHAPES = ((), (0,), (1,), (7,), (3, 4))
+EXTREME = [0, 1, 2**64 - 1, 2**63, 2**63 - 1, 2**62, 2**62 - 1, 2**32, 2**32 - 1]
+
+
+def values(shape: tuple[int, ...], ring: Ring, seed: int) -> np.ndarray:
+    """Random elements, among them extreme ones."""
+    rng = np.random.default_rng(seed)
+    uniform = rng.integers(0, (1 << ring.bits) - 1, shape, dtype=ring.dtype, endpoint=True)
+    extreme = rng.choice(np.array(EXTREME, dtype=np.uint64), shape).astype(ring.dtype)
+    return np.where(rng.random(shape) < 0.5, extreme, uniform).astype(ring.dtype)
+
+
+def split(value: np.ndarray, ring: Ring, n: int, seed: int) -> list[np.ndarray]:
+    """Cut a value into n uniform shares."""
+    rng = np.random.default_rng(seed)
+    top = (1 << ring.bits) - 1
+    parts = rng.integers(0, top, (n - 1, *value.shape), dtype=ring.dtype, endpoint=True)
+    return [*parts, ring.subtract(value, ring.sum(parts, 0))]
+
+
+def body(
+    runtime: Runtime,
+    parts: list[np.ndarray] | None,
+    gate: Callable[..., Share],
+    likes: list[np.ndarray],
+    rings: list[Ring],
+) -> Any:
+    """Run a gate on shares that were cut beforehand; return our part of the result."""
+    if isinstance(runtime, Party):
+        assert parts is not None
+        shares = [Share(part, ring) for part, ring in zip(parts, rings, strict=True)]
+        return gate(runtime, *shares).part
+    shares = [Share.unknown(like.shape, ring) for like, ring in zip(likes, rings, strict=True)]
+    return gate(runtime, *shares)
+
+
+def run(
+    gate: Callable[..., Share], inputs: list[np.ndarray], rings: list[Ring], n: int, out: Ring
+) -> tuple[np.ndarray, Cost, list[View]]:
+    """Return what a gate makes of values, and what it costs."""
+    cut = [split(v, r, n, seed) for seed, (v, r) in enumerate(zip(inputs, rings, strict=True))]
+    program = partial(body, gate=gate, likes=inputs, rings=rings)
+    views = play(program, n, [[parts[k] for parts in cut] for k in range(n)])
+    for view in views:
+        assert view.ledger.entries == []  # no gate reveals anything
+    result = out.sum(np.stack([view.result for view in views]), 0)
+    return result, measured(views), views
+
+
+@pytest.mark.parametrize("n", PARTIES)
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("ring", [Z64, Z32, BITS], ids=lambda ring: ring.name)
+def test_multiply(n: int, shape: tuple[int, ...], ring: Ring) -> None:
+    x, y = values(shape, ring, 1), values(shape, ring, 2)
+    result, cost, _ = run(multiply, [x, y], [ring, ring], n, ring)
+    assert (result == ring.multiply(x, y)).all()
+    assert cost == Multiply.cost(shape, shape, ring, n)
+
+
+@pytest.mark.parametrize("n", PARTIES)
+def test_multiply_broadcasts(n: int) -> None:
+    x, y = values((3, 1), Z64, 1), values((2, 1, 4), Z64, 2)
+    result, cost, _ = run(multiply, [x, y], [Z64, Z64], n, Z64)
+    assert (result == x * y).all()
+    assert cost == Multiply.cost((3, 1), (2, 1, 4), Z64, n)
+
+
+@pytest.mark.parametrize("n", PARTIES)
+def test_multiply_in_slices(n: int) -> None:
+    """Large enough to be opened by reduce-scatter and all-gather."""
+    x, y = values((10_001,), Z64, 1), values((10_001,), Z64, 2)
+    result, cost, _ = run(multiply, [x, y], [Z64, Z64], n, Z64)
+    assert (result == x * y).all()
+    assert cost == Multiply.cost((10_001,), (10_001,), Z64, n)
+    assert cost.rounds == (1 if n == 2 else 2)
+
+
+@pytest.mark.parametrize("n", PARTIES)
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("ring", [Z64, Z32], ids=lambda ring: ring.name)
+def test_square(n: int, shape: tuple[int, ...], ring: Ring) -> None:
+    x = values(shape, ring, 1)
+    result, cost, _ = run(square, [x], [ring], n, ring)
+    assert (result == ring.multiply(x, x)).all()
+    assert cost == Square.cost(shape, ring, n)
+
+
+@pytest.mark.parametrize("n", PARTIES)
+@pytest.mark.parametrize("sizes", [(1, 1, 1), (2, 3, 4), (3, 0, 2), (0, 2, 1)])
+@pytest.mark.parametrize("ring", [Z64, Z32], ids=lambda ring: ring.name)
+def test_matrix_product(n: int, sizes: tuple[int, int, int], ring: Ring) -> None:
+    rows, inner, columns = sizes
+    x, y = values((rows, inner), ring, 1), values((inner, columns), ring, 2)
+    result, cost, _ = run(matrix_product, [x, y], [ring, ring], n, ring)
+    assert (result == ring.matmul(x, y)).all()
+    assert cost == MatrixProduct.cost(x.shape, y.shape, ring, n)
+
+
+@pytest.mark.parametrize("n", PARTIES)
+@pytest.mark.parametrize("shape", [*SHAPES, (9_001,)])
+@pytest.mark.parametrize("bits", [1, 20, 32])
+def test_truncate(n: int, shape: tuple[int, ...], bits: int) -> None:
+    """Over the whole range of the gate: near 2^62 the paper's text would fail every fourth time."""
+    rng = np.random.default_rng(n)
+    z = rng.integers(-(2**62) + 1, 2**62, shape)
+    z = np.where(rng.random(shape) < 0.5, z, rng.choice([0, 1, -1, 2**62 - 1, 1 - 2**62], shape))
+    result, cost, _ = run(partial(truncate, bits=bits), [z.view(np.uint64)], [Z64], n, Z64)
+    low = signed(result)
+    # Each of n shifts rounds down by less than one: the sum is below z / 2^bits by less than n.
+    assert ((z >> bits) - (n - 1) <= low).all()
+    assert (low <= (z >> bits)).all()
+    assert cost == Truncate.cost(shape, n)
+
+
+@pytest.mark.parametrize("n", PARTIES)
+def test_fixed_point_products(n: int) -> None:
+    """x y after truncation: half a unit from each encoding, times the other factor, and n units."""
+    code = FixedPoint()
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(scale=300, size=500), rng.normal(scale=300, size=500)
+
+    def product(runtime: Runtime, a: Share, b: Share) -> Share:
+        result: Share = truncate(runtime, multiply(runtime, a, b), bits=code.fraction_bits)
+        return result
+
+    result, _, _ = run(product, [code.encode(x), code.encode(y)], [Z64, Z64], n, Z64)
+    bound = code.unit * (n + (np.abs(x) + np.abs(y)) / 2 + code.unit)
+    assert (np.abs(code.decode(result) - x * y) <= bound).all()
+
+
+@pytest.mark.parametrize("n", PARTIES)
+@pytest.mark.parametrize("count", [0, 1, 8, 13, 100])
+def test_most_significant_bit(n: int, count: int) -> None:
+    x = values((count,), Z64, 3)
+    result, cost, _ = run(most_significant_bit, [x], [Z64], n, BITS)
+    assert (unpack_bits(result, count) == (x >> np.uint64(63))).all()
+    assert cost == most_significant_bit_cost(count, n)
+
+
+@pytest.mark.parametrize("n", PARTIES)
+@pytest.mark.parametrize("count", [0, 1, 8, 13, 100])
+def test_to_bits(n: int, count: int) -> None:
+    x = values((count,), Z64, 4)
+    result, cost, _ = run(to_bits, [x], [Z64], n, BITS)
+    for plane, expected in zip(result, to_planes(x), strict=True):
+        assert (unpack_bits(plane, count) == unpack_bits(expected, count)).all()
+    assert cost == to_bits_cost(count, n)
+
+
+@pytest.mark.parametrize("n", [2, 3, 4, 5, 8])
+def test_log_depth(n: int) -> None:
+    """An adder of 64 bits in 1 + 6 rounds, after the rounds that make two numbers of n."""
+    carry_save = {2: 0, 3: 1, 4: 2, 5: 3, 8: 4}[n]
+    assert most_significant_bit_cost(8, n).rounds == carry_save + 7
+    assert to_bits_cost(8, n).rounds == carry_save + 7
+
+
+@pytest.mark.parametrize("n", PARTIES)
+@pytest.mark.parametrize("shape", [(0,), (1,), (13,), (2, 13)])
+@pytest.mark.parametrize("ring", [Z64, Z32], ids=lambda ring: ring.name)
+def test_from_bits(n: int, shape: tuple[int, ...], ring: Ring) -> None:
+    count = shape[-1]
+    packed = (*shape[:-1], packed_length(count))
+    x = values(packed, BITS, 5)
+    gate = partial(from_bits, count=count, ring=ring)
+    result, cost, _ = run(gate, [x], [BITS], n, ring)
+    assert (result == unpack_bits(x, count)).all()
+    assert cost == FromBits.cost(packed, count, ring, n)
+
+
+@pytest.mark.parametrize("n", PARTIES)
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("ring", [Z64, Z32], ids=lambda ring: ring.name)
+def test_less(n: int, shape: tuple[int, ...], ring: Ring) -> None:
+    rng = np.random.default_rng(6)
+    x = rng.integers(-(2**62), 2**62, shape)
+    y = np.where(rng.random(shape) < 0.7, rng.integers(-(2**62), 2**62, shape), x)
+    y = np.where(rng.random(shape) < 0.2, x + 1, y)
+    inputs = [x.astype(np.int64).view(np.uint64), y.astype(np.int64).view(np.uint64)]
+    result, cost, _ = run(partial(less, ring=ring), inputs, [Z64, Z64], n, ring)
+    assert (result == (x < y)).all()
+    assert result.shape == shape
+    assert cost == less_cost(shape, ring, n)
+
+
+def permuting(
+    runtime: Runtime,
+    data: tuple[list[np.ndarray], np.ndarray] | None,
+    owners: list[int],
+    shape: tuple[int, ...],
+    ring: Ring,
+) -> Any:
+    """Each participant gives its own permutations, and its part of x."""
+    if not isinstance(runtime, Party):
+        return permute(runtime, Share.unknown(shape, ring), [None] * len(owners), owners)
+    assert data is not None
+    permutations, part = data
+    own = [p if o == runtime.index else None for p, o in zip(permutations, owners, strict=True)]
+    return permute(runtime, Share(part, ring), own, owners).part
+
+
+@pytest.mark.parametrize("n", PARTIES)
+@pytest.mark.parametrize("owners", [[], [0], [1, 1, 0], [0, 1, 1, 0, 1]])
+@pytest.mark.parametrize("length", [0, 1, 50])
+@pytest.mark.parametrize("ring", [Z64, Z32], ids=lambda ring: ring.name)
+def test_permute(n: int, owners: list[int], length: int, ring: Ring) -> None:
+    rng = np.random.default_rng(7)
+    shape = (len(owners), 3, length)
+    permutations = [rng.permutation(length) for _ in owners]
+    x = values(shape, ring, 8)
+    inputs = [(permutations, part) for part in split(x, ring, n, 9)]
+    views = play(partial(permuting, owners=owners, shape=shape, ring=ring), n, inputs)
+    result = ring.sum(np.stack([view.result for view in views]), 0)
+    for j, permutation in enumerate(permutations):
+        assert (result[j] == x[j][:, permutation]).all()
+    assert measured(views) == Permute.cost(shape, ring.dtype.itemsize, n)
+
+
+def _negative(runtime: Runtime, _: object) -> Any:
+    x = runtime.public(np.arange(-5, 5).view(np.uint64), Z64)
+    y = runtime.public(np.zeros(10, dtype=np.uint64), Z64)
+    return runtime.reveal(less(runtime, x, y), to=[0], what="signs")
+
+
+def test_the_same_gates_run_between_processes() -> None:
+    outcome = simulate(_negative, 3, network="loopback")
+    assert outcome.results[0].tolist() == [1] * 5 + [0] * 5

@@ -10,7 +10,7 @@ ifneq ($(wildcard ../shared/data),)
 export PRIVET_DATA ?= $(abspath ../shared/data)
 endif
 
-.PHONY: setup demo test lint check format bench-reference clean
+.PHONY: setup demo test lint format bench-reference bench-gates clean
 
 setup: $(READY)
 
@@ -41,6 +41,9 @@ format: setup
 
 bench-reference: setup
 	$(BIN)/python benchmarks/reference_cost.py
+
+bench-gates: setup
+	$(BIN)/python benchmarks/gates.py
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

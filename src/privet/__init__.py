@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from privet.boosting.model import Feature, Model
@@ -24,6 +25,16 @@ from privet.version import __version__
 
 if TYPE_CHECKING:
     from privet.estimator import PrivetClassifier, PrivetRegressor
+    from privet.runtime.launcher import Outcome, simulate
+
+# These come when they are first asked for: with them come scikit-learn, TLS and processes, whose
+# seconds of importing a command that does not need them should not spend.
+_LAZY = {
+    "PrivetClassifier": "privet.estimator",
+    "PrivetRegressor": "privet.estimator",
+    "Outcome": "privet.runtime.launcher",
+    "simulate": "privet.runtime.launcher",
+}
 
 __all__ = [
     "DATASETS",
@@ -35,6 +46,7 @@ __all__ = [
     "InputError",
     "Model",
     "ModelError",
+    "Outcome",
     "ParameterError",
     "Params",
     "PrivetClassifier",
@@ -48,14 +60,11 @@ __all__ = [
     "read_frame",
     "run",
     "save_model",
+    "simulate",
 ]
 
 
 def __getattr__(name: str) -> object:
-    # The estimators come when they are first asked for: with them comes scikit-learn, whose two
-    # seconds of importing a command that does not need it should not spend.
-    if name in ("PrivetClassifier", "PrivetRegressor"):
-        from privet import estimator
-
-        return getattr(estimator, name)
-    raise AttributeError(f"module 'privet' has no attribute {name!r}")
+    if name not in _LAZY:
+        raise AttributeError(f"module 'privet' has no attribute {name!r}")
+    return getattr(import_module(_LAZY[name]), name)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from privet.arithmetic.bit_planes import pack_bits, packed_length, to_planes, unpack_bits
+from privet.arithmetic.bit_planes import packed_length, to_planes, unpack_bits
 from privet.arithmetic.rings import BITS, Z64, Ring
 from privet.arithmetic.shares import Share, concatenate, stack
 from privet.gates.beaver import Multiply, multiply
@@ -213,9 +213,3 @@ def less_cost(shape: tuple[int, ...], ring: Ring, n_parties: int) -> Cost:
     return most_significant_bit_cost(count, n_parties) + FromBits.cost(
         packed, count, ring, n_parties
     )
-
-
-def shared_bits(runtime: Runtime, bits: np.ndarray | None, owner: int, count: int) -> Share:
-    """Secret-share zeros and ones of one participant as packed bits."""
-    packed = None if bits is None else pack_bits(bits.astype(np.uint8))
-    return runtime.share(packed, owner, (packed_length(count),), BITS)

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from privet.arithmetic.prg import Prg, derive_seed
-from privet.arithmetic.rings import Ring, RingArray
+from privet.arithmetic.rings import Z64, Ring, RingArray
 from privet.arithmetic.shares import Share
 from privet.runtime.correlations import Sink, deal_seeds
 from privet.runtime.runtime import Runtime
@@ -41,6 +41,7 @@ class Dealer(Runtime):
 
     def permutation(self, length: int, owner: int) -> npt.NDArray[np.intp]:
         """Return a fresh uniform permutation that one participant knows, too."""
+        self._tag.note(self.step_name, f"permutation of {owner}", (length,), Z64)
         return self._private[owner].permutation(length)
 
     def public(self, values: RingArray, ring: Ring) -> Share:

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from privet.arithmetic.prg import Prg, derive_seed, fresh_seed
-from privet.arithmetic.rings import Ring, RingArray, add_counting_wraps
+from privet.arithmetic.rings import Z64, Ring, RingArray, add_counting_wraps
 from privet.arithmetic.shares import Share
 from privet.runtime.correlations import CLOSING, Source
 from privet.runtime.ledger import Ledger
@@ -86,6 +86,7 @@ class Party(Runtime):
 
     def permutation(self, length: int, owner: int) -> npt.NDArray[np.intp] | None:
         """Return a fresh uniform permutation that the dealer and its owner know; None to others."""
+        self._tag.note(self.step_name, f"permutation of {owner}", (length,), Z64)
         return self._private.permutation(length) if owner == self.index else None
 
     # What the participants do among themselves.
@@ -93,13 +94,6 @@ class Party(Runtime):
     def public(self, values: RingArray, ring: Ring) -> Share:
         """Return a share of values that everybody knows: the first participant holds them all."""
         return Share(values if self.index == 0 else ring.zeros(values.shape), ring)
-
-    def own(self, values: RingArray, ring: Ring) -> Share:
-        """Return a share of values that only we know, as if the others' shares were zero.
-
-        Safe as long as everything that is sent of it is masked first.
-        """
-        return Share(values, ring)
 
     def share(
         self, values: RingArray | None, owner: int, shape: tuple[int, ...], ring: Ring

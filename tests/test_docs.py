@@ -1,0 +1,50 @@
+"""The examples in the documents, run."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_breast_cancer
+
+ROOT = Path(__file__).parent.parent
+
+
+def examples(document: str) -> list[str]:
+    return re.findall(
+        r"^```python\n(.*?)^```", (ROOT / document).read_text(), re.DOTALL | re.MULTILINE
+    )
+
+
+def test_the_secure_dot_product() -> None:
+    (code,) = examples("docs/development.md")
+    space: dict[str, Any] = {}
+    exec(code, space)  # noqa: S102
+    outcome = space["outcome"]
+    assert outcome.results == [999_000, None, None]
+    (disclosure,) = outcome.ledgers[0].entries
+    assert (disclosure.what, disclosure.to, disclosure.count) == ("dot product", ("party1",), 1)
+
+
+def test_the_readme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    X, y = load_breast_cancer(return_X_y=True, as_frame=True)
+    X.assign(id=np.arange(569)).to_csv("new.csv", index=False)
+    tables = {"X_bank": X.iloc[:, :10], "X_telecom": X.iloc[:, 10:20], "X_shop": X.iloc[:, 20:]}
+    (code,) = examples("README.md")
+    exec(code, {"X": X, "y": y, "X_new": X, **tables})  # noqa: S102
+    assert (tmp_path / "model.json").exists()
+
+
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+
+
+@pytest.mark.parametrize("document", [str(path.relative_to(ROOT)) for path in DOCUMENTS])
+def test_links_lead_somewhere(document: str) -> None:
+    path = ROOT / document
+    for target in re.findall(r"\]\(([^)#]+)", path.read_text()):
+        if not target.startswith("http"):
+            assert (path.parent / target).exists(), target

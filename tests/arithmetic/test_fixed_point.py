@@ -36,7 +36,7 @@ def test_the_range_is_checked(code: FixedPoint) -> None:
         [below, -below], abs=code.unit / 2
     )
     for bad in (code.limit, -code.limit, math.inf, -math.inf, math.nan, 1e300):
-        with pytest.raises(DataError, match="does not fit into fixed point"):
+        with pytest.raises(DataError, match="value 2 of 2 does not fit into fixed point"):
             code.encode([0.0, bad])
 
 

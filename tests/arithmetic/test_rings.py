@@ -76,6 +76,18 @@ def test_matrix_products_are_exact(ring: Ring, shape: tuple[int, int, int]) -> N
         assert ring.matmul(x, y).tolist() == exact
 
 
+def test_sums_of_limbs_are_exact() -> None:
+    from privet.arithmetic.rings import _EXACT_ROWS
+
+    assert _EXACT_ROWS * 0xFFFF**2 <= 2**53
+
+
+def test_only_whole_numbers_are_elements() -> None:
+    for bad in (0.5, True, np.array([1.0]), "1"):
+        with pytest.raises(TypeError, match="no elements of Z64"):
+            Z64.array(bad)
+
+
 def test_matrix_products_are_exact_beyond_one_block(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("privet.arithmetic.rings._EXACT_ROWS", 16)
     rng = np.random.default_rng(0)

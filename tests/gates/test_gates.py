@@ -13,6 +13,7 @@ from privet.arithmetic.bit_planes import packed_length, to_planes, unpack_bits
 from privet.arithmetic.fixed_point import FixedPoint
 from privet.arithmetic.rings import BITS, Z32, Z64, Ring, signed
 from privet.arithmetic.shares import Share
+from privet.errors import CorrelationError, PeerError, PeerMisbehavedError
 from privet.gates.beaver import MatrixProduct, Multiply, Square, matrix_product, multiply, square
 from privet.gates.bits import (
     FromBits,
@@ -238,7 +239,7 @@ def permuting(
 @pytest.mark.parametrize("n", PARTIES)
 @pytest.mark.parametrize("owners", [[], [0], [1, 1, 0], [0, 1, 1, 0, 1]])
 @pytest.mark.parametrize("length", [0, 1, 50])
-@pytest.mark.parametrize("ring", [Z64, Z32], ids=lambda ring: ring.name)
+@pytest.mark.parametrize("ring", [Z64, Z32, BITS], ids=lambda ring: ring.name)
 def test_permute(n: int, owners: list[int], length: int, ring: Ring) -> None:
     rng = np.random.default_rng(7)
     shape = (len(owners), 3, length)
@@ -250,6 +251,48 @@ def test_permute(n: int, owners: list[int], length: int, ring: Ring) -> None:
     for j, permutation in enumerate(permutations):
         assert (result[j] == x[j][:, permutation]).all()
     assert measured(views) == Permute.cost(shape, ring.dtype.itemsize, n)
+
+
+def test_no_permutation_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Positions that are none come from a peer, and are named as its fault."""
+    monkeypatch.setattr(
+        Party,
+        "open_to_owners",
+        lambda *_: ({}, [np.full(4, 9, dtype=np.uint32)]),
+    )
+    x = np.zeros((1, 1, 4), dtype=np.uint64)
+    program = partial(permuting, owners=[1], shape=x.shape, ring=Z64)
+    with pytest.raises(PeerMisbehavedError, match="party2: sent no permutation"):
+        play(program, 2, [([np.arange(4)], x)] * 2)
+
+
+@pytest.mark.parametrize("n", [4, 6, 7, 8])
+def test_more_participants(n: int) -> None:
+    x, y = values((20,), Z64, 1) >> np.uint64(2), values((20,), Z64, 2) >> np.uint64(2)
+    result, cost, _ = run(less, [x, y], [Z64, Z64], n, Z64)
+    assert (result == (x < y)).all()
+    assert cost == less_cost((20,), Z64, n)
+    result, _, _ = run(multiply, [x, y], [Z64, Z64], n, Z64)
+    assert (result == x * y).all()
+    z = run(partial(truncate, bits=20), [x], [Z64], n, Z64)[0]
+    assert ((x >> np.uint64(20)) - z <= np.uint64(n - 1)).all()
+
+
+def differing(runtime: Runtime, _: object, what: str) -> None:
+    """One participant runs a gate with another option, or reveals to somebody else."""
+    odd = isinstance(runtime, Party) and runtime.index == 1
+    x = runtime.public(np.zeros(4, dtype=np.uint64), Z64)
+    truncate(runtime, x, bits=10 if odd and what == "option" else 20)
+    owners = [1 if odd and what == "owner" else 0]
+    permute(runtime, x.reshape(1, 1, 4), [np.arange(4)], owners)
+    runtime.reveal(x, to=[0, 1] if odd and what == "audience" else [1, 0], what="x")
+
+
+@pytest.mark.parametrize("what", ["option", "owner", "audience"])
+def test_options_are_agreed(what: str) -> None:
+    with pytest.raises((CorrelationError, PeerError), match="lost step"):
+        play(partial(differing, what=what), 2)
+    play(partial(differing, what="nothing"), 2)
 
 
 def _negative(runtime: Runtime, _: object) -> Any:

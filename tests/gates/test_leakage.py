@@ -13,22 +13,31 @@ import pytest
 
 from privet.arithmetic.prg import Prg
 from privet.arithmetic.rings import Z64, Ring, RingArray
-from privet.arithmetic.shares import stack
+from privet.arithmetic.shares import Share, stack
 from privet.gates.beaver import matrix_product, multiply, square
 from privet.gates.bits import less, to_bits
 from privet.gates.permute import permute
 from privet.gates.truncate import truncate
+from privet.runtime.dealer import Dealer
 from privet.runtime.party import Party
 from privet.runtime.runtime import Runtime
+from privet.transport.channel import Expected
 from tests.runtime.harness import View, nonuniform, play
 
 COUNT = 2000
 
 
+def inputs(runtime: Runtime, data: np.ndarray | None) -> tuple[Share, Share]:
+    """Two vectors, of the first two participants."""
+    with runtime.step("share"):
+        x = runtime.share(data, owner=0, shape=(COUNT,), ring=Z64)
+        y = runtime.share(data, owner=1, shape=(COUNT,), ring=Z64)
+    return x, y
+
+
 def everything(runtime: Runtime, data: np.ndarray | None) -> Any:
     """A program with every gate in it, on the data of the first two participants."""
-    x = runtime.share(data, owner=0, shape=(COUNT,), ring=Z64)
-    y = runtime.share(data, owner=1, shape=(COUNT,), ring=Z64)
+    x, y = inputs(runtime, data)
     product = truncate(runtime, multiply(runtime, x, y), bits=20)
     squared = square(runtime, x)
     smaller = less(runtime, x, y)
@@ -48,13 +57,14 @@ def data(seed: int) -> list[np.ndarray]:
 
 
 def alarms(view: View) -> list[str]:
-    """What a participant could learn from: what it opened, and each peer's messages before that.
+    """What a participant could learn from: what it opened, and everything it received.
 
-    Left out are the inputs' shares and the reveal, outside all gates, and the messages that hold
-    masked permutations, which are no uniform bytes and have a test of their own.
+    Left out are the reveal, outside all steps, and the messages that hold masked permutations,
+    which are no uniform bytes and have a test of their own.
     """
     messages = [r.array for r in view.received if r.step not in ("", "permute")]
-    return nonuniform(view.opened) + nonuniform(messages)
+    corrections = [r.array for r in view.corrections if r.step]
+    return nonuniform(view.opened) + nonuniform(messages + corrections)
 
 
 @pytest.fixture(params=[2, 3, 5])
@@ -138,8 +148,7 @@ def reused_masks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def multiplying(runtime: Runtime, values: np.ndarray | None) -> None:
-    x = runtime.share(values, owner=0, shape=(COUNT,), ring=Z64)
-    y = runtime.share(values, owner=1, shape=(COUNT,), ring=Z64)
+    x, y = inputs(runtime, values)
     multiply(runtime, x, y)
     multiply(runtime, y, x)
 
@@ -162,9 +171,60 @@ def test_a_reused_mask_is_caught(n: int) -> None:
 
 def test_a_value_opened_without_a_mask_is_caught(n: int) -> None:
     def careless(runtime: Runtime, values: np.ndarray | None) -> None:
-        x = runtime.share(values, owner=0, shape=(COUNT,), ring=Z64)
+        x, _ = inputs(runtime, values)
         if isinstance(runtime, Party):
             with runtime.step("careless"):
                 runtime.open(x)
 
     assert all(alarms(view) for view in play(careless, n, data(3)[:n]))
+
+
+def test_inputs_sent_without_a_mask_are_caught(n: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An owner that keeps its values and sends zeros, or sends them and keeps zeros."""
+    init = Party.__init__
+
+    class Zeros(Prg):
+        def uniform(self, shape: tuple[int, ...], ring: Ring) -> RingArray:
+            return ring.zeros(shape)
+
+    def broken(self: Party, *arguments: Any) -> None:
+        init(self, *arguments)
+        self._own = Zeros(bytes(32))
+
+    monkeypatch.setattr(Party, "__init__", broken)
+    assert all(alarms(view) for view in play(everything, n, data(3)[:n]))
+
+
+def test_a_correction_without_a_mask_is_caught(n: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A dealer that hands derived values out in plain."""
+
+    def derive(self: Dealer, value: RingArray, ring: Ring) -> None:
+        self._tag.note(self.step_name, "derived", value.shape, ring)
+        for prg in self._shared:
+            prg.uniform(value.shape, ring)
+        self._sink.send(self._next_turn(value.nbytes), value, self._tag.value)
+
+    def derived(self: Party, shape: tuple[int, ...], ring: Ring) -> Share:
+        self._tag.note(self.step_name, "derived", shape, ring)
+        self._shared.uniform(shape, ring)
+        due = Expected(ring.dtype, shape)
+        if self._next_turn(due.nbytes) != self.index:
+            return Share(ring.zeros(shape), ring)
+        return Share(self._source.receive(due, self._tag.value, self.step_name), ring)
+
+    monkeypatch.setattr(Dealer, "derive", derive)
+    monkeypatch.setattr(Party, "derived", derived)
+    assert any(alarms(view) for view in play(everything, n, data(3)[:n]))
+
+
+def test_no_two_streams_are_the_same() -> None:
+    """Shares, private permutations and a participant's own masks come from streams of their own."""
+    streams: list[bytes] = []
+
+    def program(runtime: Runtime, _: object) -> None:
+        if isinstance(runtime, Party):
+            for prg in (runtime._shared, runtime._private, runtime._own):
+                streams.append(prg.bytes(64).tobytes())
+
+    play(program, 3)
+    assert len(set(streams)) == 9

@@ -37,6 +37,7 @@ class RecordingChannel(Channel):
         super().__init__(inner.name, inner.deadline)
         self.inner = inner
         self.received: list[Received] = []
+        self.corrections: list[Received] = []
 
     @property
     def peers(self) -> tuple[str, ...]:
@@ -47,8 +48,8 @@ class RecordingChannel(Channel):
 
     def receive(self, peer: str, expected: Expected, tag: int = 0) -> Array:
         array = self.inner.receive(peer, expected, tag)
-        if peer != DEALER:
-            self.received.append(Received(peer, tag, self.inner.where(), array.copy()))
+        record = self.corrections if peer == DEALER else self.received
+        record.append(Received(peer, tag, self.inner.where(), array.copy()))
         return array
 
     def flush(self) -> None:
@@ -75,11 +76,14 @@ class View:
     meter: Meter = field(default_factory=Meter)
     ledger: Ledger = field(default_factory=Ledger)
     received: list[Received] = field(default_factory=list)
+    corrections: list[Received] = field(default_factory=list)
+    """What came from the dealer."""
     opened: list[RingArray] = field(default_factory=list)
 
-    def shapes(self) -> list[tuple[str, int, str, tuple[int, ...]]]:
-        """Everything about the messages but their content."""
-        return [(r.peer, r.tag, str(r.array.dtype), r.array.shape) for r in self.received]
+    def shapes(self) -> list[tuple[str, str, str, tuple[int, ...]]]:
+        """Everything about the messages but their content; tags name the dealing, so not those."""
+        everything = self.received + self.corrections
+        return [(r.peer, r.step, str(r.array.dtype), r.array.shape) for r in everything]
 
 
 def play(program: Program, n_parties: int, inputs: Sequence[Any] | None = None) -> list[View]:
@@ -96,7 +100,7 @@ def play(program: Program, n_parties: int, inputs: Sequence[Any] | None = None) 
             channel.inner.where = lambda: runtime.step_name
             runtime.on_open = lambda _, value: view.opened.append(value.copy())
             view.meter, view.ledger = runtime.meter, runtime.ledger
-            view.received = channel.received
+            view.received, view.corrections = channel.received, channel.corrections
             view.result = program(runtime, None if inputs is None else inputs[index])
             runtime.finish()
 

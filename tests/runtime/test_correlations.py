@@ -12,11 +12,11 @@ import pytest
 
 from privet.arithmetic.rings import Z64
 from privet.arithmetic.shares import Share
-from privet.errors import CorrelationError, UnavailableError
+from privet.errors import CorrelationError, PeerMisbehavedError, UnavailableError
 from privet.gates.beaver import multiply
 from privet.runtime.correlations import FileSink, FileSource, LiveSink
 from privet.runtime.dealer import Dealer
-from privet.runtime.launcher import DEALER, run_dealer, run_party
+from privet.runtime.launcher import DEALER, run_dealer, run_party, simulate
 from privet.runtime.party import Party
 from privet.runtime.runtime import Runtime
 from privet.transport.memory import MemoryChannel, memory_channels
@@ -59,9 +59,10 @@ def consume(paths: list[Path], program: Any = products) -> list[Any]:
         thread.start()
     for thread in threads:
         thread.join()
-    for result in results:
-        if isinstance(result, CorrelationError):
-            raise result
+    for kind in (CorrelationError, PeerMisbehavedError):
+        for result in results:
+            if isinstance(result, kind):
+                raise result
     return results
 
 
@@ -72,14 +73,30 @@ def test_participants_run_with_the_dealer_gone(paths: list[Path]) -> None:
 
 
 def test_correlations_are_used_once(paths: list[Path]) -> None:
+    copies = [path.read_bytes() for path in paths]
     consume(paths)
-    assert not any(path.exists() for path in paths)
-    with pytest.raises(CorrelationError, match="was used before: ask the dealer for a new one"):
+    assert not any(path.exists() for path in paths)  # nor does a seed stay on disk
+    with pytest.raises(CorrelationError, match="No such file"):
         consume(paths)
-    # Not even a copy under the old name.
-    paths[0].write_bytes(paths[0].with_name(paths[0].name + ".used").read_bytes())
-    with pytest.raises(CorrelationError, match="was used before"):
-        FileSource(paths[0])
+    for path, copy in zip(paths, copies, strict=True):
+        path.with_name(f"another name of {path.name}").write_bytes(copy)
+    with pytest.raises(CorrelationError, match="was used before: ask the dealer for a new one"):
+        consume([path.with_name(f"another name of {path.name}") for path in paths])
+
+
+def test_parts_of_two_dealings_do_not_meet(paths: list[Path], tmp_path: Path) -> None:
+    (tmp_path / "second").mkdir()
+    others = [tmp_path / "second" / path.name for path in paths]
+    dealer = Dealer(3, FileSink(others))
+    products(dealer)
+    dealer.close()
+    with pytest.raises((CorrelationError, PeerMisbehavedError)):
+        consume([paths[0], others[1], others[2]])
+
+
+def test_a_file_is_for_one_participant(paths: list[Path]) -> None:
+    with pytest.raises(CorrelationError, match="is for participant 2"):
+        consume([paths[1], paths[0], paths[2]])
 
 
 def test_they_run_out(paths: list[Path]) -> None:
@@ -109,16 +126,14 @@ def test_a_file_of_something_else(tmp_path: Path) -> None:
     (tmp_path / "f").write_bytes(b"something else")
     with pytest.raises(CorrelationError, match="does not hold a dealer's correlations"):
         FileSource(tmp_path / "f")
+    assert (tmp_path / "f").read_bytes() == b"something else"
     with pytest.raises(CorrelationError, match="No such file"):
         FileSource(tmp_path / "none")
     with pytest.raises(UnavailableError, match="File exists"):
-        FileSink([tmp_path / "f.used"])
+        FileSink([tmp_path / "f"])
     (tmp_path / "g").write_bytes(b"PVCORR01")
-    with (
-        closing(FileSource(tmp_path / "g")) as source,
-        pytest.raises(CorrelationError, match="ran out or is damaged at step 'start'"),
-    ):
-        source.seed()
+    with pytest.raises(CorrelationError, match="ran out or is damaged at step 'start'"):
+        FileSource(tmp_path / "g")
 
 
 class Counting(MemoryChannel):
@@ -159,3 +174,29 @@ def test_the_dealer_runs_ahead_only_so_far(monkeypatch: pytest.MonkeyPatch) -> N
         assert not thread.is_alive()
     # A full megabyte at the emptiest, and at the others what they lag behind: an array or two.
     assert 1 << 20 < Counting.most < 5 << 20
+
+
+def test_large_corrections_are_spread_evenly() -> None:
+    """Whatever the rhythm of the program, nobody gets more than one large array above others."""
+
+    def program(runtime: Runtime, _: object = None) -> int:
+        for i in range(60):
+            size = 10_000 if i % 3 == 0 else 1
+            if isinstance(runtime, Party):
+                runtime.derived((size,), Z64)
+            elif isinstance(runtime, Dealer):
+                runtime.derive(np.zeros(size, dtype=np.uint64), Z64)
+        return 0
+
+    outcome = simulate(program, 3)
+    received = [meter.total("offline").received for meter in outcome.meters]
+    assert max(received) - min(received) <= 80_000 + 60 * 40
+
+
+def test_a_dealer_with_more_to_give_is_noticed() -> None:
+    def program(runtime: Runtime, _: object = None) -> None:
+        if isinstance(runtime, Dealer):
+            runtime.derive(np.zeros(2, dtype=np.uint64), Z64)
+
+    with pytest.raises((CorrelationError, PeerMisbehavedError)):
+        simulate(program, 2)

@@ -57,15 +57,13 @@ def test_an_emulated_network_delays_every_round() -> None:
 def fails(runtime: Runtime, _: object) -> None:
     if isinstance(runtime, Party) and runtime.index == 1:
         raise DataError("the table of party2 is empty")
-    if isinstance(runtime, Party):
-        runtime.reveal(runtime.public(np.zeros(1, dtype=np.uint64), Z64), to=[0], what="x")
+    runtime.reveal(runtime.public(np.zeros(1, dtype=np.uint64), Z64), to=[0], what="x")
 
 
 def dies(runtime: Runtime, _: object) -> None:
     if isinstance(runtime, Party) and runtime.index == 1:
         os._exit(9)
-    if isinstance(runtime, Party):
-        runtime.reveal(runtime.public(np.zeros(1, dtype=np.uint64), Z64), to=[0], what="x")
+    runtime.reveal(runtime.public(np.zeros(1, dtype=np.uint64), Z64), to=[0], what="x")
 
 
 @pytest.mark.parametrize("network", ["memory", "loopback"])
@@ -87,7 +85,7 @@ def test_networks() -> None:
     assert NETWORKS == ("memory", "loopback", "lan", "paper", "paper-per-party")
     assert Network.parse("paper") == Network(delay_ms=5.0, mbit=100.0, shared=True)
     assert Network.parse("0.5,20") == Network(delay_ms=0.5, mbit=20.0, shared=True)
-    for bad in ("moon", "5", "5,0", "-1,100", "5,x", "1,2,3", "nan,1"):
+    for bad in ("moon", "5", "5,0", "-1,100", "5,x", "1,2,3", "nan,1", "inf,1", "1,inf"):
         with pytest.raises(ParameterError, match="network: "):
             Network.parse(bad)
 

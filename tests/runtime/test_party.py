@@ -142,7 +142,7 @@ def out_of_step(runtime: Runtime, _: object, change: str) -> Any:
 
 @pytest.mark.parametrize("change", ["step", "shape", "ring", "skip"])
 def test_a_participant_out_of_step_with_the_dealer_computes_nothing(change: str) -> None:
-    with pytest.raises(PeerMisbehavedError, match=r"^dealer: .* lost step"):
+    with pytest.raises(CorrelationError, match=r"^dealer: .* lost step"):
         play(partial(out_of_step, change=change), 3)
     play(partial(out_of_step, change="none"), 3)
 

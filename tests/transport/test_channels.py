@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
@@ -14,7 +15,7 @@ import pytest
 
 from privet.errors import PeerError, PeerLostError, PeerMisbehavedError, PeerSilentError
 from privet.transport.channel import Channel, Expected
-from privet.transport.frames import array_header
+from privet.transport.frames import GOODBYE, array_header, control_header
 from privet.transport.sockets import SocketChannel
 from tests.transport.conftest import mesh
 
@@ -159,10 +160,72 @@ def test_a_goodbye_while_something_is_due(channels: Channels) -> None:
         elif channel.name == "bob":
             with pytest.raises(PeerLostError, match=r"^ann: "):
                 channel.receive("ann", Expected(np.dtype(np.uint64), (5,)))
+            with pytest.raises(PeerError):
+                channel.send("ann", np.zeros(1, dtype=np.uint64))
         else:
-            channel.close()
+            time.sleep(1.0)
+            channel.abort()
 
-    together(channels, body)
+    # Whoever waits for bob's goodbye learns that it failed, which is ann.
+    with contextlib.suppress(PeerLostError):
+        together(channels, body)
+
+
+@pytest.mark.parametrize("kind", ["tcp", "tls"])
+def test_a_peer_that_goes_without_a_goodbye_fails_the_close(kind: str, tmp_path: Path) -> None:
+    with mesh(kind, tmp_path, deadline=2.0, names=("ann", "bob")) as channels:
+        channels["ann"].send("bob", np.zeros(5_000_000, dtype=np.uint64))
+        channels["bob"].abort()
+        with pytest.raises(PeerLostError, match=r"^bob: .* before its goodbye"):
+            channels["ann"].close()
+        with pytest.raises(PeerLostError, match="this channel is closed"):
+            channels["ann"].send("bob", np.zeros(1, dtype=np.uint64))
+
+
+def test_what_comes_out_of_order_or_after_a_goodbye(tmp_path: Path) -> None:
+    one = np.zeros(1, dtype=np.uint64)
+    with mesh("tcp", tmp_path, deadline=2.0) as channels:
+        ann, bob = channels["ann"], channels["bob"]
+        assert isinstance(ann, SocketChannel)
+        ann._links["bob"].sent = 5
+        ann.send("bob", one)
+        with pytest.raises(PeerMisbehavedError, match=r"sent array 5 .* where array 0 .* is due"):
+            bob.receive("ann", expected(one))
+        link = ann._links["cid"]
+        with ann._lock:
+            link.queue(memoryview(control_header(GOODBYE)))
+            link.write()
+        ann.send("cid", one)
+        with pytest.raises(PeerMisbehavedError, match="after its goodbye"):
+            channels["cid"].receive("ann", expected(one))
+        ann.abort()
+
+
+def test_a_dealer_does_not_wait_for_the_dead(tmp_path: Path) -> None:
+    with mesh("tcp", tmp_path, deadline=1.0, names=("ann", "bob")) as channels:
+        ann, bob = channels["ann"], channels["bob"]
+        assert isinstance(bob, SocketChannel)
+        with bob._lock:  # neither reads nor shows life
+            for _ in range(20):
+                ann.send("bob", np.zeros(1 << 20, dtype=np.uint64))
+            start = time.monotonic()
+            with pytest.raises(PeerSilentError, match=r"^bob: "):
+                ann.wait_for_room(1 << 20)
+            assert time.monotonic() - start < 3
+        bob.abort()
+
+
+def test_empty_frames_fill_the_inbox_too(tmp_path: Path) -> None:
+    with mesh("tcp", tmp_path, deadline=5.0, names=("ann", "bob")) as channels:
+        ann, bob = channels["ann"], channels["bob"]
+        assert isinstance(bob, SocketChannel)
+        bob._inbox_limit = 1 << 16
+        for _ in range(20_000):
+            ann.send("bob", np.empty(0, dtype=np.uint8))
+        time.sleep(0.3)
+        assert len(bob._links["ann"].inbox) < 10_000
+        ann.abort()
+        bob.abort()
 
 
 @pytest.mark.parametrize(

@@ -86,7 +86,7 @@ def test_a_link_may_be_shared(shared: bool, expected: float) -> None:
     content = bytes(1_250_000)
     times = []
     with lines(links, ends) as pairs:
-        for _ in range(3):
+        for _ in range(5):
             start = time.monotonic()
             threads = [threading.Thread(target=transfer, args=(*pair, content)) for pair in pairs]
             for thread in threads:
@@ -94,7 +94,8 @@ def test_a_link_may_be_shared(shared: bool, expected: float) -> None:
             for thread in threads:
                 thread.join()
             times.append(time.monotonic() - start)
-    assert min(times) == pytest.approx(expected, rel=0.05)
+    # A machine that is busy makes it longer, nothing makes it shorter.
+    assert 0.95 * expected <= min(times) <= 1.1 * expected
 
 
 def test_an_end_is_passed_on() -> None:

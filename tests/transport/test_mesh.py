@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import datetime
 import os
 import socket
@@ -12,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from privet.errors import PeerError, PeerLostError, UnavailableError
+from privet.errors import ParameterError, PeerError, PeerLostError, UnavailableError
 from privet.transport import identity as identities
 from privet.transport.identity import Identity, create_identity, load_identity
 from privet.transport.mesh import Member, connect, listen
@@ -206,3 +207,51 @@ def test_a_port_that_is_taken() -> None:
         port = listener.getsockname()[1]
         with pytest.raises(UnavailableError, match=f"cannot listen on 127.0.0.1:{port}"):
             listen("127.0.0.1", port)
+
+
+def test_a_greeting_that_was_changed_on_the_way(pair: Pair) -> None:
+    """Somebody between two members makes each believe that the other is in its session."""
+    pair.session["bob"] = bytes(31) + b"\x01"
+    real = pair.listener["ann"].getsockname()[:2]
+    stop = threading.Event()
+
+    def forward(source: socket.socket, target: socket.socket, old: bytes, new: bytes) -> None:
+        changed = False
+        with contextlib.suppress(OSError):
+            while content := source.recv(1 << 16):
+                if not changed:
+                    changed, content = True, content.replace(b"PVHELLO1" + old, b"PVHELLO1" + new)
+                target.sendall(content)
+
+    def intercept(door: socket.socket) -> None:
+        door.settimeout(0.2)
+        while not stop.is_set():
+            with contextlib.suppress(OSError):
+                near, _ = door.accept()
+                far = socket.create_connection(real)
+                sessions = pair.session["bob"], pair.session["ann"]
+                for ends in ((near, far, *sessions), (far, near, *sessions[::-1])):
+                    threading.Thread(target=forward, args=ends, daemon=True).start()
+                connections.extend((near, far))
+
+    connections: list[socket.socket] = []
+    with listen() as door:
+        thread = threading.Thread(target=intercept, args=(door,))
+        thread.start()
+        ann = pair.listener["ann"]
+        host, port = door.getsockname()[:2]
+        members = [Member("ann", host, port, pair.pinned["ann"]), pair.member("bob")]
+        pair.members = lambda: members  # type: ignore[method-assign]
+        found = pair.meet()
+        stop.set()
+        thread.join()
+        assert ann.fileno() >= 0
+    for connection in connections:
+        connection.close()
+    assert isinstance(found["ann"], PeerLostError), found
+    assert "its greeting was changed on the way" in str(found["ann"])
+
+
+def test_members_with_fingerprints_are_not_met_in_the_clear(pair: Pair) -> None:
+    with pytest.raises(ParameterError, match="identity"):
+        connect("ann", pair.members(), pair.listener["ann"])

@@ -39,9 +39,11 @@ class FixedPoint:
         real = np.asarray(values, dtype=np.float64)
         bad = ~(np.abs(real) < self.limit)  # so that NaN is bad, too
         if bad.any():
+            # Which one, not what it is: the value may be private and the message may travel.
             raise DataError(
-                f"{real[bad].flat[0]:g} does not fit into fixed point with {self.fraction_bits} "
-                f"fraction bits: values must be finite and below {self.limit:g} in size"
+                f"value {int(np.flatnonzero(bad)[0]) + 1} of {real.size} does not fit into fixed "
+                f"point with {self.fraction_bits} fraction bits: values must be finite and below "
+                f"{self.limit:g} in size"
             )
         return np.rint(real * 2.0**self.fraction_bits).astype(np.int64).astype(self.ring.dtype)
 

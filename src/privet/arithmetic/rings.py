@@ -40,6 +40,8 @@ class Ring:
     def array(self, values: Any) -> RingArray:
         """Return integers, signed or not, as elements of the ring."""
         array: RingArray = np.asarray(values)
+        if array.dtype.kind not in "iu":
+            raise TypeError(f"{array.dtype} values are no elements of {self.name}: encode them")
         if array.dtype != self.dtype:
             array = array.astype(np.int64, copy=False).astype(self.dtype)
         return array

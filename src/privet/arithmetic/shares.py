@@ -89,7 +89,7 @@ class Share:
             return Share.unknown(np.broadcast_shapes(self.shape, other.shape), self.ring)
         return Share(operation(self._part, other._part), self.ring)
 
-    # Rearrangements. Unknown shares keep their zero strides, so these cost nothing for the dealer.
+    # Rearrangements. The dealer's have no elements that would have to be moved, only shapes.
 
     def __getitem__(self, key: Any) -> Share:
         return self._with(np.asarray(self._part[key]))

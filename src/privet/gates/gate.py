@@ -23,6 +23,7 @@ class Gate(ABC):
     def __call__(self, runtime: Runtime, *values: Any, **options: Any) -> Any:
         """Do the half of this gate that the runtime is there for."""
         with runtime.step(self.name):
+            runtime.note(f"{options}")
             if isinstance(runtime, Dealer):
                 return self.deal(runtime, *values, **options)
             assert isinstance(runtime, Party)

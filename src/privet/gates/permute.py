@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from privet.arithmetic.shares import Share
+from privet.errors import PeerMisbehavedError
 from privet.gates.gate import Cost, Gate
 from privet.runtime.dealer import Dealer
 from privet.runtime.party import Party
@@ -76,9 +77,11 @@ class Permute(Gate):
         opened, all_steps = party.open_to_owners(x - r, owners, steps, note)
         result = np.empty(x.shape, dtype=ring.dtype)
         for j, s in enumerate(all_steps):
+            if s.size and s.max() >= length:
+                raise PeerMisbehavedError(party.names[owners[j]], "sent no permutation")
             result[j] = moved.part[j][:, s]
         for j, value in opened.items():
-            result[j] += value[:, permutations[j]]
+            ring.accumulate(result[j], value[:, permutations[j]])
         return Share(result, ring)
 
     @staticmethod

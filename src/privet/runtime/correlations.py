@@ -2,7 +2,8 @@
 
 Uniform values cost nothing: the dealer shares a seed with each participant, who draws its own
 shares from it. A derived value (a product of masks, say) is drawn the same way, and the difference
-between what was drawn and what it should be, the *correction*, goes to one participant, in turn.
+between what was drawn and what it should be, the *correction*, goes to one participant: whoever has
+got the fewest bytes so far.
 
 Both sides hash what they draw, its purpose, ring and shape, into a running *tag*. A correction
 carries the dealer's tag: if the participant's differs, they have not been running the same program,
@@ -22,7 +23,7 @@ import numpy as np
 
 from privet.arithmetic.prg import SEED_BYTES, fresh_seed
 from privet.arithmetic.rings import Ring, RingArray
-from privet.errors import CorrelationError, UnavailableError
+from privet.errors import CorrelationError, PeerMisbehavedError, UnavailableError
 from privet.transport.channel import Channel, Expected
 from privet.transport.frames import (
     ARRAY,
@@ -34,7 +35,8 @@ from privet.transport.frames import (
 )
 
 CLOSING = Expected(np.dtype(np.uint8), (0,))
-_SEED = Expected(np.dtype(np.uint8), (SEED_BYTES,))
+_NAME_BYTES = 16
+_START = Expected(np.dtype(np.uint8), (_NAME_BYTES + 4 + SEED_BYTES,))
 _FILE_MAGIC = b"PVCORR01"
 
 
@@ -68,9 +70,12 @@ class Source(ABC):
     def receive(self, expected: Expected, tag: int, step: str) -> RingArray:
         """Return the next array, which must be that one."""
 
-    def seed(self) -> bytes:
-        """Return the seed shared with the dealer, which comes first."""
-        return self.receive(_SEED, 0, "start").tobytes()
+    def start(self, index: int) -> tuple[str, bytes]:
+        """Return what comes first: the name of the dealing, and the seed shared with the dealer."""
+        dealing, number, seed = _unpack_start(self.receive(_START, 0, "start"))
+        if number != index:
+            raise CorrelationError(f"these are the correlations of participant {number + 1}")
+        return dealing, seed
 
 
 class LiveSink(Sink):
@@ -106,7 +111,10 @@ class LiveSource(Source):
 
     def receive(self, expected: Expected, tag: int, step: str) -> RingArray:
         """Wait for the next array from the dealer."""
-        return self._channel.receive(self._dealer, expected, tag)
+        try:
+            return self._channel.receive(self._dealer, expected, tag)
+        except PeerMisbehavedError as error:
+            raise CorrelationError(str(error)) from None
 
 
 class FileSink(Sink):
@@ -141,22 +149,49 @@ class FileSink(Sink):
 
 
 class FileSource(Source):
-    """A file from the dealer. Opening it uses it up: it is renamed, and never opened again."""
+    """A file from the dealer, which is used up by opening it.
+
+    First a tombstone with the name of the dealing is put beside it, which refuses every copy; then
+    the file loses its name, so that the seed does not stay on disk.
+    """
 
     def __init__(self, path: str | Path) -> None:
         self._path = Path(path)
-        used = self._path.with_name(self._path.name + ".used")
-        if used.exists():
-            raise CorrelationError(f"{path} was used before: ask the dealer for a new one")
+        self._count = 0
         try:
-            os.rename(self._path, used)
-            self._file = used.open("rb")
+            self._file = self._path.open("rb")
         except OSError as error:
             raise CorrelationError(f"{path}: cannot be used: {error.strerror}") from None
-        self._count = 0
-        if self._file.read(len(_FILE_MAGIC)) != _FILE_MAGIC:
+        try:
+            if self._file.read(len(_FILE_MAGIC)) != _FILE_MAGIC:
+                raise CorrelationError(f"{path} does not hold a dealer's correlations")
+            self._start = self.receive(_START, 0, "start")
+            self._bury()
+        except BaseException:
             self.close()
-            raise CorrelationError(f"{path} does not hold a dealer's correlations")
+            raise
+
+    def _bury(self) -> None:
+        dealing, number, _ = _unpack_start(self._start)
+        tombstone = self._path.with_name(f"{dealing}-{number + 1}.spent")
+        try:
+            descriptor = os.open(tombstone, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            os.fsync(descriptor)
+            os.close(descriptor)
+            self._path.unlink()
+        except FileExistsError:
+            raise CorrelationError(
+                f"{self._path} was used before: ask the dealer for a new one"
+            ) from None
+        except OSError as error:
+            raise CorrelationError(f"{self._path}: cannot be used: {error.strerror}") from None
+
+    def start(self, index: int) -> tuple[str, bytes]:
+        """Return the name of the dealing and the seed."""
+        dealing, number, seed = _unpack_start(self._start)
+        if number != index:
+            raise CorrelationError(f"{self._path} is for participant {number + 1}")
+        return dealing, seed
 
     def close(self) -> None:
         """Close the file."""
@@ -184,9 +219,20 @@ class FileSource(Source):
         return array
 
 
-def deal_seeds(sink: Sink, n_parties: int) -> list[bytes]:
-    """Draw a fresh seed for each participant, send it, and return them all."""
+def deal_seeds(sink: Sink, n_parties: int) -> tuple[str, list[bytes]]:
+    """Draw a fresh seed for each participant and send it; return the dealing's name and all seeds.
+
+    The name is random, public, and hashed into every tag: parts of two dealings never meet.
+    """
+    dealing = os.urandom(_NAME_BYTES)
     seeds = [fresh_seed() for _ in range(n_parties)]
     for party, seed in enumerate(seeds):
-        sink.send(party, np.frombuffer(seed, dtype=np.uint8), 0)
-    return seeds
+        start = dealing + party.to_bytes(4, "little") + seed
+        sink.send(party, np.frombuffer(start, dtype=np.uint8), 0)
+    return dealing.hex(), seeds
+
+
+def _unpack_start(array: RingArray) -> tuple[str, int, bytes]:
+    content = array.tobytes()
+    number = int.from_bytes(content[_NAME_BYTES : _NAME_BYTES + 4], "little")
+    return content[:_NAME_BYTES].hex(), number, content[_NAME_BYTES + 4 :]

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from privet.arithmetic.prg import Prg, derive_seed
-from privet.arithmetic.rings import Z64, Ring, RingArray
+from privet.arithmetic.rings import Ring, RingArray
 from privet.arithmetic.shares import Share
 from privet.runtime.correlations import Sink, deal_seeds
 from privet.runtime.runtime import Runtime
@@ -20,7 +20,8 @@ class Dealer(Runtime):
     def __init__(self, n_parties: int, sink: Sink) -> None:
         super().__init__(n_parties)
         self._sink = sink
-        seeds = deal_seeds(sink, n_parties)
+        dealing, seeds = deal_seeds(sink, n_parties)
+        self.note(dealing)
         self._shared = [Prg(derive_seed(seed, "shares")) for seed in seeds]
         self._private = [Prg(derive_seed(seed, "private")) for seed in seeds]
 
@@ -37,11 +38,11 @@ class Dealer(Runtime):
         """Give the participants shares of a value that only we know."""
         self._tag.note(self.step_name, "derived", value.shape, ring)
         drawn = self._total([prg.uniform(value.shape, ring) for prg in self._shared], ring)
-        self._sink.send(self._next_turn(), ring.subtract(value, drawn), self._tag.value)
+        self._sink.send(self._next_turn(value.nbytes), ring.subtract(value, drawn), self._tag.value)
 
     def permutation(self, length: int, owner: int) -> npt.NDArray[np.intp]:
         """Return a fresh uniform permutation that one participant knows, too."""
-        self._tag.note(self.step_name, f"permutation of {owner}", (length,), Z64)
+        self.note(f"permutation of {length} for {owner}")
         return self._private[owner].permutation(length)
 
     def public(self, values: RingArray, ring: Ring) -> Share:
@@ -56,6 +57,7 @@ class Dealer(Runtime):
 
     def reveal(self, value: Share, to: Sequence[int], what: str) -> None:
         """Learn nothing."""
+        self.note(f"reveal {what} to {list(to)}")
 
     def close(self) -> None:
         """Say that there is no more to come."""

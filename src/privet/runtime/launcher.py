@@ -220,11 +220,13 @@ def _process(pipe: Connection, seat: _Seat, program: Program, names: list[str], 
             index = names.index(seat.name)
             channel = seat.connect()
             pipe.send(run_party(program, index, names, data, channel, seat.correlations))
-    except PrivetError as error:
-        pipe.send(error)
     except Exception as error:
-        pipe.send(RuntimeError(f"{seat.name}: {type(error).__name__}: {error}"))
-        raise
+        known = isinstance(error, PrivetError)
+        told = error if known else RuntimeError(f"{seat.name}: {type(error).__name__}: {error}")
+        with contextlib.suppress(OSError):  # whoever started us may be gone
+            pipe.send(told)
+        if not known:
+            raise
 
 
 def _await(pipes: dict[Connection, str], names: list[str]) -> Outcome:

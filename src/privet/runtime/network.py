@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -32,7 +33,7 @@ class Network:
             delay, rate = (float(part) for part in text.split(","))
         except ValueError:
             delay = rate = -1.0
-        if not (delay >= 0 and rate > 0):
+        if not (0 <= delay < math.inf and 0 < rate < math.inf):
             raise ParameterError(
                 f"network: {text!r} is none of {', '.join(_NETWORKS)} nor DELAY_MS,MBIT"
             )

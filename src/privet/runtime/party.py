@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from privet.arithmetic.prg import Prg, derive_seed, fresh_seed
-from privet.arithmetic.rings import Z64, Ring, RingArray, add_counting_wraps
+from privet.arithmetic.rings import Ring, RingArray, add_counting_wraps
 from privet.arithmetic.shares import Share
 from privet.runtime.correlations import CLOSING, Source
 from privet.runtime.ledger import Ledger
@@ -59,7 +59,8 @@ class Party(Runtime):
         self._all = range(len(names))
         self._others = [k for k in self._all if k != index]
         channel.where = lambda: self.step_name
-        seed = source.seed()
+        dealing, seed = source.start(index)
+        self.note(dealing)
         self._shared = Prg(derive_seed(seed, "shares"))
         self._private = Prg(derive_seed(seed, "private"))
         self._own = Prg(fresh_seed())
@@ -75,8 +76,8 @@ class Party(Runtime):
         """Return our share of a value that the dealer derived from its masks."""
         self._tag.note(self.step_name, "derived", shape, ring)
         part = self._shared.uniform(shape, ring)
-        if self._next_turn() == self.index:
-            expected = Expected(ring.dtype, shape)
+        expected = Expected(ring.dtype, shape)
+        if self._next_turn(expected.nbytes) == self.index:
             correction = self._source.receive(expected, self._tag.value, self.step_name)
             traffic = self.meter.offline[self.step_name]
             traffic.messages += 1
@@ -86,7 +87,7 @@ class Party(Runtime):
 
     def permutation(self, length: int, owner: int) -> npt.NDArray[np.intp] | None:
         """Return a fresh uniform permutation that the dealer and its owner know; None to others."""
-        self._tag.note(self.step_name, f"permutation of {owner}", (length,), Z64)
+        self.note(f"permutation of {length} for {owner}")
         return self._private.permutation(length) if owner == self.index else None
 
     # What the participants do among themselves.
@@ -185,6 +186,7 @@ class Party(Runtime):
 
     def reveal(self, value: Share, to: Sequence[int], what: str) -> RingArray | None:
         """Reveal a value to some participants in plain: recorded, and None to all others."""
+        self.note(f"reveal {what} to {list(to)}")
         names = tuple(self.names[index] for index in to)
         self.ledger.record(what, names, value.size, self.step_name)
         part = value.part

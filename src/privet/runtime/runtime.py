@@ -12,9 +12,10 @@ import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 
-from privet.arithmetic.rings import Ring, RingArray
+from privet.arithmetic.rings import Z64, Ring, RingArray
 from privet.arithmetic.shares import Share
 from privet.runtime.correlations import Tag
+from privet.transport.frames import HEADER_BYTES
 
 
 class Runtime(ABC):
@@ -26,7 +27,7 @@ class Runtime(ABC):
         self.step_name = ""
         """Where in the program we are: the names of the steps we are in."""
         self._tag = Tag()
-        self._turn = 0
+        self._corrections = [0] * n_parties
 
     @contextlib.contextmanager
     def step(self, name: str) -> Iterator[None]:
@@ -51,7 +52,12 @@ class Runtime(ABC):
     def reveal(self, value: Share, to: Sequence[int], what: str) -> RingArray | None:
         """Reveal a value in plain to some participants, and return it to them; None to others."""
 
-    def _next_turn(self) -> int:
-        """Return whose turn it is to get a correction."""
-        self._turn = (self._turn + 1) % self.n_parties
-        return self._turn
+    def note(self, what: str) -> None:
+        """Hash something public that the dealer and all participants must agree on into the tag."""
+        self._tag.note(self.step_name, what, (), Z64)
+
+    def _next_turn(self, nbytes: int) -> int:
+        """Return who gets the next correction: whoever has got the fewest bytes so far."""
+        turn = self._corrections.index(min(self._corrections))
+        self._corrections[turn] += nbytes + HEADER_BYTES
+        return turn

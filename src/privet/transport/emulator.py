@@ -102,7 +102,9 @@ class _Pipe:
 
 
 def relay(routes: Sequence[Route], links: Sequence[Link]) -> None:
-    """Carry connections until the process is ended."""
+    """Carry connections until this process, or the one that started it, is ended."""
+    parent = multiprocessing.parent_process()
+    watched = [parent.sentinel] if parent is not None else []
     doors = {route.listener: route for route in routes}
     pipes: list[_Pipe] = []
     for door in doors:
@@ -116,7 +118,9 @@ def relay(routes: Sequence[Route], links: Sequence[Link]) -> None:
         writers = {p.target: p for p in pipes if p.queue and p.queue[0][0] <= now}
         times = [p.queue[0][0] for p in pipes if p.queue and p.queue[0][0] > now]
         timeout = max(0.0, min(times) - now - _EARLY) if times else None
-        readable, writable, _ = select.select(list(readers), list(writers), [], timeout)
+        readable, writable, _ = select.select([*watched, *readers], list(writers), [], timeout)
+        if any(ready in watched for ready in readable):
+            return
         now = time.monotonic()
         for ready in readable:
             pipe = readers[ready]

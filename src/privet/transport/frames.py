@@ -33,7 +33,7 @@ GOODBYE: Final = 3
 _HEADER = struct.Struct("<2sBBBBHII4I")
 HEADER_BYTES: Final = _HEADER.size
 MAX_DIMENSIONS: Final = 4
-MAX_FRAME_BYTES: Final = 1 << 31
+MAX_FRAME_BYTES: Final = 1 << 30
 
 _DTYPES: tuple[np.dtype[Any], ...] = (
     np.dtype(np.uint8),
@@ -73,6 +73,7 @@ class Header(NamedTuple):
 def array_header(array: npt.NDArray[Any], sequence: int, tag: int) -> bytes:
     """Return the header of a frame that carries an array."""
     assert array.ndim <= MAX_DIMENSIONS, f"{array.ndim} dimensions do not fit a frame"
+    assert array.nbytes <= MAX_FRAME_BYTES, f"{array.nbytes} bytes do not fit a frame"
     lengths = array.shape + (0,) * (MAX_DIMENSIONS - array.ndim)
     return _HEADER.pack(
         b"PV", VERSION, ARRAY, _CODES[array.dtype], array.ndim, 0, sequence, tag, *lengths
@@ -150,17 +151,16 @@ class FrameReader:
             size = header.nbytes if header.kind == ARRAY else 0
             here = min(size, self._end - elements)
             self._start = elements + here
-            content = (
-                bytearray(size) if here < size else bytearray(self._buffer[elements : self._start])
-            )
-            array = np.frombuffer(content, dtype=header.dtype)
+            # Not zeroed: memory that is only promised to be filled costs nothing until it is.
+            content = np.empty(size, dtype=np.uint8)
+            content.data[:here] = self._buffer[elements : self._start]
+            array = content.view(header.dtype)
             if header.kind == ARRAY:
                 array = array.reshape(header.shape)
             if here == size:
                 done.append((header, array))
             else:
-                content[:here] = self._buffer[elements : self._start]
-                self._header, self._array, self._rest = header, array, memoryview(content)[here:]
+                self._header, self._array, self._rest = header, array, content.data[here:]
         # Move what is left to the front, so that the buffer always has room for a header.
         left = self._end - self._start
         if left and self._start:

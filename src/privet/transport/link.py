@@ -13,6 +13,8 @@ from privet.transport.channel import Array
 from privet.transport.frames import ALIVE, GOODBYE, FrameError, FrameReader, Header
 
 _WOULD_BLOCK = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
+# What a frame takes in memory beside its elements, so that empty ones count, too.
+OVERHEAD = 512
 # How much is read from one peer before the others get their turn.
 _READ_QUOTA = 1 << 22
 
@@ -91,7 +93,7 @@ class PeerLink:
             self.said_goodbye = True
         elif header.kind != ALIVE:
             self.inbox.append((header, array))
-            self.inbox_bytes += array.nbytes
+            self.inbox_bytes += array.nbytes + OVERHEAD
 
     def lose(self, error: OSError | None) -> None:
         """Take note that the connection is gone."""

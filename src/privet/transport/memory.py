@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections import deque
@@ -26,6 +27,7 @@ class _Hub:
             for receiver in names
             if sender != receiver
         }
+        self.waiting = dict.fromkeys(self.mail, 0)
         self.closed: set[str] = set()
 
 
@@ -51,11 +53,12 @@ class MemoryChannel(Channel):
             if self.name in self._hub.closed:
                 raise PeerLostError(peer, f"this channel is closed{self._at()}")
             self._hub.mail[self.name, peer].append((header, np.array(array, order="C")))
+            self._hub.waiting[self.name, peer] += array.nbytes
             self._hub.changed.notify_all()
 
     def receive(self, peer: str, expected: Expected, tag: int = 0) -> Array:
         """Take the next array out of the mailbox."""
-        end = time.monotonic() + self.deadline
+        end = None if self.deadline == math.inf else time.monotonic() + self.deadline
         box = self._hub.mail[peer, self.name]
         with self._hub.changed:
             while not box:
@@ -66,12 +69,13 @@ class MemoryChannel(Channel):
                 if peer in self._hub.closed:
                     self._fail()
                     raise PeerLostError(peer, f"has gone, {self._due(expected)}")
-                if not self._hub.changed.wait(end - time.monotonic()):
+                if not self._hub.changed.wait(None if end is None else end - time.monotonic()):
                     self._fail()
                     raise PeerSilentError(
                         peer, f"silent for {self.deadline:g} s, {self._due(expected)}"
                     )
             header, array = box.popleft()
+            self._hub.waiting[peer, self.name] -= array.nbytes
             self._hub.changed.notify_all()
         try:
             self.check(peer, header, expected, self._received[peer], tag)
@@ -99,7 +103,7 @@ class MemoryChannel(Channel):
                 self._hub.changed.wait()
 
     def _waiting(self, peer: str) -> int:
-        return sum(array.nbytes for _, array in self._hub.mail[self.name, peer])
+        return self._hub.waiting[self.name, peer]
 
     def close(self) -> None:
         """Let the peers know that nothing more will come."""
@@ -118,7 +122,11 @@ class MemoryChannel(Channel):
         return f"while {expected.dtype} {expected.shape} is due from it{self._at()}"
 
 
-def memory_channels(names: Sequence[str], deadline: float = 60.0) -> dict[str, MemoryChannel]:
-    """Return connected channels, one for each name."""
+def memory_channels(names: Sequence[str], deadline: float = math.inf) -> dict[str, MemoryChannel]:
+    """Return connected channels, one for each name.
+
+    By default there is no deadline: a thread that computes shows no signs of life, and one that
+    ends closes its channel.
+    """
     hub = _Hub(names)
     return {name: MemoryChannel(name, hub, deadline) for name in names}

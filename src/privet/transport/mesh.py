@@ -7,11 +7,13 @@ until it succeeds or time is up. On every connection both first say hello in the
 
 Certificates are public, and pinned: a member goes on only if the other's has the fingerprint that
 was agreed. Then TLS 1.3, where each side trusts that one certificate and the other must prove that
-it has its key. Without identities, which is for tests and experiments, the hello is all.
+it has its key, and at last, inside TLS, a digest of both hellos, so that nobody can have changed
+them. Without identities, which is for tests and experiments, there is no TLS and no proof.
 """
 
 from __future__ import annotations
 
+import hashlib
 import socket
 import ssl
 import struct
@@ -20,13 +22,12 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from privet.errors import PeerLostError, UnavailableError
+from privet.errors import ParameterError, PeerLostError, UnavailableError
 from privet.transport.identity import Identity, fingerprint_of
 
 _MAGIC = b"PVHELLO1"
 _HELLO_SECONDS = 5.0
 _RETRY_SECONDS = 0.1
-_READY = b"ready"
 SESSION_BYTES = 32
 
 
@@ -71,6 +72,8 @@ def connect(
 
     Raises PeerLostError that names everyone who could not be reached, where, and why.
     """
+    if identity is None and any(member.fingerprint is not None for member in members):
+        raise ParameterError("identity: members with fingerprints are met over TLS, with one's own")
     return _Meeting(name, members, listener, session, identity, peers).hold(timeout, on_wait)
 
 
@@ -178,13 +181,16 @@ class _Meeting:
 
     def _greet(self, connection: socket.socket, calling: str | None) -> None:
         """Exchange hellos, then TLS. On success the connection is found, else it is closed."""
+        until = time.monotonic() + _HELLO_SECONDS
         try:
-            peer, certificate = self._exchange_hellos(connection, calling)
+            peer, certificate, hellos = self._exchange_hellos(connection, calling, until)
             if self.identity is not None:
                 connection = self._secure(connection, peer, certificate, server=calling is None)
-            connection.sendall(_READY)
-            if _read(connection, len(_READY)) != _READY:
-                raise _RefusedError("it did not finish its greeting", peer)
+            # The hellos went in the clear: both make sure that what arrived is what was sent.
+            digest = hashlib.sha256(hellos).digest()
+            connection.sendall(digest)
+            if _read(connection, len(digest), until) != digest:
+                raise _RefusedError("its greeting was changed on the way", peer)
             with self.changed:
                 if self.over or peer in self.found:
                     raise _RefusedError("it came a second time", peer)
@@ -194,24 +200,30 @@ class _Meeting:
             connection.close()
             raise
 
-    def _exchange_hellos(self, connection: socket.socket, calling: str | None) -> tuple[str, bytes]:
-        """Return the name and certificate of whoever is there, if it is who should be."""
+    def _exchange_hellos(
+        self, connection: socket.socket, calling: str | None, until: float
+    ) -> tuple[str, bytes, bytes]:
+        """Return the name and certificate of whoever is there, if it is who should be.
+
+        Also both hellos, the caller's first, as we sent one and received the other.
+        """
         certificate = self.identity.certificate if self.identity else b""
-        connection.sendall(
-            _MAGIC + self.session + _counted(self.name.encode()) + _counted(certificate)
-        )
-        if _read(connection, len(_MAGIC)) != _MAGIC:
+        ours = _MAGIC + self.session + _counted(self.name.encode()) + _counted(certificate)
+        connection.sendall(ours)
+        if _read(connection, len(_MAGIC), until) != _MAGIC:
             raise _RefusedError("does not speak this protocol")
-        session = _read(connection, SESSION_BYTES)
-        peer = _read_counted(connection).decode(errors="replace")
-        theirs = _read_counted(connection)
+        session = _read(connection, SESSION_BYTES, until)
+        name = _read_counted(connection, until)
+        theirs = _read_counted(connection, until)
+        peer = name.decode(errors="replace")
+        hello = _MAGIC + session + _counted(name) + _counted(theirs)
         if peer not in ({calling} if calling is not None else self.callers):
             raise _RefusedError("nobody expects it here", peer)
         if session != self.session:
             raise _RefusedError("it runs another job or version", peer)
         if self.identity is not None and fingerprint_of(theirs) != self.members[peer].fingerprint:
             raise _RefusedError("its certificate is not the agreed one", peer)
-        return peer, theirs
+        return peer, theirs, ours + hello if calling is not None else hello + ours
 
     def _secure(
         self, connection: socket.socket, peer: str, certificate: bytes, *, server: bool
@@ -228,7 +240,9 @@ class _Meeting:
             secured = context.wrap_socket(connection, server_side=server)
         except ssl.SSLError as error:
             raise _RefusedError(f"TLS failed: {error.reason or error}", peer) from None
-        assert secured.getpeercert(binary_form=True) == certificate
+        if secured.getpeercert(binary_form=True) != certificate:
+            secured.close()
+            raise _RefusedError("its certificate in TLS is another one", peer)
         return secured
 
 
@@ -236,13 +250,15 @@ def _counted(content: bytes) -> bytes:
     return struct.pack("<H", len(content)) + content
 
 
-def _read_counted(connection: socket.socket) -> bytes:
-    return _read(connection, struct.unpack("<H", _read(connection, 2))[0])
+def _read_counted(connection: socket.socket, until: float) -> bytes:
+    return _read(connection, struct.unpack("<H", _read(connection, 2, until))[0], until)
 
 
-def _read(connection: socket.socket, count: int) -> bytes:
+def _read(connection: socket.socket, count: int, until: float) -> bytes:
+    """Return so many bytes, or give up at a time: a trickle must not keep us."""
     content = b""
     while len(content) < count:
+        connection.settimeout(max(0.001, until - time.monotonic()))
         chunk = connection.recv(count - len(content))
         if not chunk:
             raise _RefusedError("hung up in the middle of a greeting")

@@ -25,7 +25,7 @@ from privet.transport.frames import (
     array_header,
     control_header,
 )
-from privet.transport.link import PeerLink
+from privet.transport.link import OVERHEAD, PeerLink
 
 _TICK = 0.02
 # Up to this size a header and its elements leave as one write, which TLS makes one record.
@@ -88,6 +88,10 @@ class SocketChannel(Channel):
             return {p: self._receive(self._links[p], due, tag) for p, due in expected.items()}
 
     def _send(self, link: PeerLink, array: Array, tag: int) -> None:
+        if self._closed.is_set():
+            raise PeerLostError(link.peer, f"this channel is closed{self._at()}")
+        if link.error is not None:
+            self._fail(link.error)
         if not array.flags.c_contiguous:
             array = array.copy(order="C")
         header = array_header(array, link.sent, tag)
@@ -104,7 +108,7 @@ class SocketChannel(Channel):
         if not link.inbox:
             self._wait(lambda: bool(link.inbox), [link], expected)
         header, array = link.inbox.popleft()
-        link.inbox_bytes -= array.nbytes
+        link.inbox_bytes -= array.nbytes + OVERHEAD
         try:
             self.check(link.peer, header, expected, link.received, tag)
         except PeerError as error:
@@ -128,7 +132,9 @@ class SocketChannel(Channel):
         links = list(self._links.values())
         with self._lock:
             self._wait(
-                lambda: any(link.outgoing_bytes <= limit for link in links), due=[], expected=None
+                lambda: any(link.outgoing_bytes <= limit for link in links),
+                due=[link for link in links if link.outgoing],
+                expected=None,
             )
 
     def backlog(self, peer: str) -> int:
@@ -139,7 +145,8 @@ class SocketChannel(Channel):
         """Say goodbye, wait until the peers have said it, too, and hang up.
 
         To hang up on a peer that is still sending, if only signs of life, would make it lose what
-        we sent and it has not read yet. So we stay as long as it lives.
+        we sent and it has not read yet. So we stay as long as it lives, and raise PeerError if it
+        ends without a goodbye: then the session has failed.
         """
         with self._lock:
             if not self._closed.is_set():
@@ -151,6 +158,10 @@ class SocketChannel(Channel):
                 while any(self._lives(link) for link in self._links.values()):
                     self._pump(_TICK)
                 self._hang_up()
+                for link in self._links.values():
+                    if not link.said_goodbye:
+                        error = link.error or PeerSilentError(link.peer, "nothing heard from it")
+                        raise type(error)(link.peer, f"{error.problem} before its goodbye")
         self._ticker.join()
 
     def abort(self) -> None:

@@ -72,10 +72,15 @@ class Source(ABC):
 
     def start(self, index: int) -> tuple[str, bytes]:
         """Return what comes first: the name of the dealing, and the seed shared with the dealer."""
-        dealing, number, seed = _unpack_start(self.receive(_START, 0, "start"))
+        dealing, number, seed = _unpack_start(self._first())
         if number != index:
-            raise CorrelationError(f"these are the correlations of participant {number + 1}")
+            raise CorrelationError(
+                f"the dealer's randomness is for participant {number + 1}, not {index + 1}"
+            )
         return dealing, seed
+
+    def _first(self) -> RingArray:
+        return self.receive(_START, 0, "start")
 
 
 class LiveSink(Sink):
@@ -165,7 +170,7 @@ class FileSource(Source):
         try:
             if self._file.read(len(_FILE_MAGIC)) != _FILE_MAGIC:
                 raise CorrelationError(f"{path} does not hold a dealer's correlations")
-            self._start = self.receive(_START, 0, "start")
+            self._start = super()._first()
             self._bury()
         except BaseException:
             self.close()
@@ -186,12 +191,8 @@ class FileSource(Source):
         except OSError as error:
             raise CorrelationError(f"{self._path}: cannot be used: {error.strerror}") from None
 
-    def start(self, index: int) -> tuple[str, bytes]:
-        """Return the name of the dealing and the seed."""
-        dealing, number, seed = _unpack_start(self._start)
-        if number != index:
-            raise CorrelationError(f"{self._path} is for participant {number + 1}")
-        return dealing, seed
+    def _first(self) -> RingArray:
+        return self._start
 
     def close(self) -> None:
         """Close the file."""

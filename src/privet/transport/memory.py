@@ -119,7 +119,7 @@ class MemoryChannel(Channel):
         self._hub.changed.notify_all()
 
     def _due(self, expected: Expected) -> str:
-        return f"while {expected.dtype} {expected.shape} is due from it{self._at()}"
+        return f"while {expected} is due from it{self._at()}"
 
 
 def memory_channels(names: Sequence[str], deadline: float = math.inf) -> dict[str, MemoryChannel]:

@@ -182,22 +182,29 @@ def test_a_peer_that_goes_without_a_goodbye_fails_the_close(kind: str, tmp_path:
             channels["ann"].send("bob", np.zeros(1, dtype=np.uint64))
 
 
-def test_what_comes_out_of_order_or_after_a_goodbye(tmp_path: Path) -> None:
+def test_what_comes_out_of_order(tmp_path: Path) -> None:
     one = np.zeros(1, dtype=np.uint64)
-    with mesh("tcp", tmp_path, deadline=2.0) as channels:
+    with mesh("tcp", tmp_path, deadline=2.0, names=("ann", "bob")) as channels:
         ann, bob = channels["ann"], channels["bob"]
         assert isinstance(ann, SocketChannel)
         ann._links["bob"].sent = 5
         ann.send("bob", one)
         with pytest.raises(PeerMisbehavedError, match=r"sent array 5 .* where array 0 .* is due"):
             bob.receive("ann", expected(one))
-        link = ann._links["cid"]
+        ann.abort()
+
+
+def test_what_comes_after_a_goodbye(tmp_path: Path) -> None:
+    one = np.zeros(1, dtype=np.uint64)
+    with mesh("tcp", tmp_path, deadline=2.0, names=("ann", "bob")) as channels:
+        ann, bob = channels["ann"], channels["bob"]
+        assert isinstance(ann, SocketChannel)
+        link = ann._links["bob"]
         with ann._lock:
-            link.queue(memoryview(control_header(GOODBYE)))
+            link.queue(memoryview(control_header(GOODBYE) + array_header(one, 0, 0) + bytes(8)))
             link.write()
-        ann.send("cid", one)
         with pytest.raises(PeerMisbehavedError, match="after its goodbye"):
-            channels["cid"].receive("ann", expected(one))
+            bob.receive("ann", expected(one))
         ann.abort()
 
 

@@ -10,7 +10,7 @@ ifneq ($(wildcard ../shared/data),)
 export PRIVET_DATA ?= $(abspath ../shared/data)
 endif
 
-.PHONY: setup demo test lint format bench-reference bench-gates clean
+.PHONY: setup demo test lint format bench-reference bench-gates bench-paper clean
 
 setup: $(READY)
 
@@ -44,6 +44,10 @@ bench-reference: setup
 
 bench-gates: setup
 	$(BIN)/python benchmarks/gates.py
+
+bench-paper: setup
+	$(BIN)/python benchmarks/paper_costs.py
+	$(BIN)/python benchmarks/division.py
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -146,3 +147,27 @@ def test_every_error_has_an_exit_code() -> None:
     for kind in everything_under(PrivetError):
         assert kind is InputError or set(kind.__mro__) & set(cli.EXIT_CODES), kind
     assert len(set(cli.EXIT_CODES.values())) == len(cli.EXIT_CODES)
+
+
+def test_a_secure_protocol_shows_costs_and_reveals(tmp_path: Path) -> None:
+    done = privet(
+        "simulate",
+        *("--data", "breast-cancer", "--parties", "3", "--protocol", "paper"),
+        *("--tables", "1", "--depth", "2", "--buckets", "8"),
+        *("--report", "report.json", "--save", "model.json"),
+        cwd=tmp_path,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "1/1 tables" in done.stderr
+    assert "loss" not in done.stderr
+    report = json.loads((tmp_path / "report.json").read_text())
+    size = report["bytes"]
+    assert load_model(tmp_path / "model.json").n_tables == 1
+    for row in (
+        f"│ auc .* {report['metrics']['auc']:.4f} │ {report['plain_metrics']['auc']:.4f} │",
+        f"│ online .* {size['online_total'] / 1e6:,.1f} MB │ *{report['rounds']['total']} │",
+        f"│ offline .* {size['offline_total'] / 1e6:,.1f} MB │",
+        "│ best bucket of every feature │ all    │       60 │",
+        "│ predictions                  │ party3 │      114 │",
+    ):
+        assert re.search(row, done.stdout), row

@@ -221,3 +221,12 @@ def test_a_fitted_model_can_be_saved(cancer: tuple[pd.DataFrame, pd.Series], tmp
     model = PrivetClassifier(tables=3).fit(X, y).model_
     save_model(model, tmp_path / "model.json")
     assert load_model(tmp_path / "model.json") == model
+
+
+def test_a_secure_protocol(cancer: tuple[pd.DataFrame, pd.Series]) -> None:
+    X, y = cancer
+    options: dict[str, Any] = {"tables": 2, "depth": 2, "buckets": 8, "partition": 3}
+    secure = PrivetClassifier(protocol="paper", **options).fit(X, y)
+    plain = PrivetClassifier(**options).fit(X, y)
+    assert np.abs(secure.predict_proba(X) - plain.predict_proba(X)).mean() < 0.05
+    assert abs(secure.score(X, y) - plain.score(X, y)) < 0.02

@@ -38,6 +38,7 @@ from privet.errors import (
     PrivetError,
     UnavailableError,
 )
+from privet.runtime.network import NETWORKS
 from privet.service.experiment import Experiment, run
 from privet.service.files import check_writable
 from privet.service.model_file import save_model
@@ -104,6 +105,10 @@ def simulate(
     ] = None,
     parties: Annotated[int, typer.Option(help="How many; the last one has the label.")] = 4,
     protocol: Annotated[str, typer.Option(help=f"One of: {', '.join(PROTOCOLS)}.")] = "plain",
+    network: Annotated[
+        str,
+        typer.Option(help=f"Of a secure protocol: {', '.join(NETWORKS)}, or DELAY_MS,MBIT."),
+    ] = "memory",
     tables: Annotated[int, typer.Option(help="How many decision tables.")] = 10,
     depth: Annotated[int, typer.Option(help="How many tests in a table, 1 to 10.")] = 3,
     buckets: Annotated[int, typer.Option(help="How many buckets a feature, 2 to 256.")] = 32,
@@ -130,6 +135,7 @@ def simulate(
         data=data,
         n_parties=parties,
         protocol=protocol,
+        network=network,
         params={
             "tables": tables,
             "depth": depth,
@@ -148,15 +154,17 @@ def simulate(
         TextColumn("training"),
         BarColumn(),
         MofNCompleteColumn(),
-        TextColumn("tables, loss {task.fields[loss]:.5f}"),
+        TextColumn("tables{task.fields[loss]}"),
         TimeRemainingColumn(),
         console=Console(stderr=True),
     ) as progress:
-        bar = progress.add_task("training", total=tables, loss=0.0, visible=False)
-        model, outcome = run(
-            experiment,
-            lambda done, loss: progress.update(bar, completed=done, loss=loss, visible=True),
-        )
+        bar = progress.add_task("training", total=tables, loss="", visible=False)
+
+        def on_table(done: int, loss: float | None) -> None:
+            known = "" if loss is None else f", loss {loss:.5f}"
+            progress.update(bar, completed=done, loss=known, visible=True)
+
+        model, outcome = run(experiment, on_table)
     if save is not None:
         save_model(model, save)
     if report is not None:
@@ -188,9 +196,42 @@ def _show(model: Model, report: Report) -> None:
     metrics = Table()
     metrics.add_column(f"on {report.n_test_samples} test rows")
     metrics.add_column("value", justify="right")
+    secure = report.protocol != "plain"
+    if secure:
+        metrics.add_column("plain", justify="right")
     for name, value in report.metrics.items():
-        metrics.add_row(name, "undefined: one class" if value is None else f"{value:.4f}")
+        plain = [_metric(report.plain_metrics[name])] if secure else []
+        metrics.add_row(name, _metric(value), *plain)
     console.print(metrics)
+    if secure:
+        _show_costs(console, report)
+
+
+def _metric(value: float | None) -> str:
+    return "undefined: one class" if value is None else f"{value:.4f}"
+
+
+def _show_costs(console: Console, report: Report) -> None:
+    """Show what a secure training took, and what left it in the clear."""
+    seconds, sizes, rounds = report.seconds, report.bytes, report.rounds
+    costs = Table(title=f"Training over network {report.network}", title_justify="left")
+    for name in ("", "time", "sent", "rounds"):
+        costs.add_column(name, justify="right" if name else "left")
+    rows = (
+        ("setup", seconds.setup, sizes.setup_total, ""),
+        ("online", seconds.online, sizes.online_total, f"{rounds.total:,}"),
+        ("offline (dealer)", seconds.offline, sizes.offline_total, ""),
+    )
+    for name, time, size, count in rows:
+        costs.add_row(name, f"{time:.2f} s", f"{size / 1e6:,.1f} MB", count)
+    console.print(costs)
+    told = Table(title="Revealed", title_justify="left")
+    for name in ("what", "to", "how many"):
+        told.add_column(name, justify="right" if name == "how many" else "left")
+    for reveal in report.reveals:
+        everybody = len(reveal.to) == report.n_parties
+        told.add_row(reveal.what, "all" if everybody else ", ".join(reveal.to), f"{reveal.count:,}")
+    console.print(told)
 
 
 def _in_words(model: Model, table: int, level: int) -> str:

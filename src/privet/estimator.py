@@ -44,6 +44,8 @@ class FederatedEstimator(BaseEstimator):
     ----------
     protocol : str
         How the parties compute. `"plain"`: in the clear, the reference for everything else.
+        `"paper"`: on secret shares, as threads of this process, by the paper's protocol. The parts
+        of the model that the parties end with are joined: `predict` is in the clear.
     partition : int, sequence or mapping
         Which columns of a single table belong to which party. A number: that many parties, evenly.
         A sequence of sequences, or a mapping from party names to sequences: the columns of each

@@ -27,7 +27,7 @@ from privet.gates.bits import (
 )
 from privet.gates.gate import Cost
 from privet.gates.permute import Permute, permute
-from privet.gates.truncate import Truncate, truncate
+from privet.gates.truncate import Truncate, multiply_fixed, multiply_fixed_cost, truncate
 from privet.runtime.launcher import simulate
 from privet.runtime.party import Party
 from privet.runtime.runtime import Runtime
@@ -143,25 +143,25 @@ def test_truncate(n: int, shape: tuple[int, ...], bits: int) -> None:
     z = np.where(rng.random(shape) < 0.5, z, rng.choice([0, 1, -1, 2**62 - 1, 1 - 2**62], shape))
     result, cost, _ = run(partial(truncate, bits=bits), [z.view(np.uint64)], [Z64], n, Z64)
     low = signed(result)
-    # Each of n shifts rounds down by less than one: the sum is below z / 2^bits by less than n.
-    assert ((z >> bits) - (n - 1) <= low).all()
-    assert (low <= (z >> bits)).all()
+    # Each of n shifts rounds down by less than one, and n // 2 units make up for it.
+    assert ((z >> bits) - (n - 1) + n // 2 <= low).all()
+    assert (low <= (z >> bits) + n // 2).all()
     assert cost == Truncate.cost(shape, n)
 
 
 @pytest.mark.parametrize("n", PARTIES)
 def test_fixed_point_products(n: int) -> None:
-    """x y after truncation: half a unit from each encoding, times the other factor, and n units."""
+    """Half a unit from each encoding, times the other factor, and n/2 units of truncation."""
     code = FixedPoint()
     rng = np.random.default_rng(0)
     x, y = rng.normal(scale=300, size=500), rng.normal(scale=300, size=500)
 
     def product(runtime: Runtime, a: Share, b: Share) -> Share:
-        result: Share = truncate(runtime, multiply(runtime, a, b), bits=code.fraction_bits)
-        return result
+        return multiply_fixed(runtime, a, b, bits=code.fraction_bits)
 
-    result, _, _ = run(product, [code.encode(x), code.encode(y)], [Z64, Z64], n, Z64)
-    bound = code.unit * (n + (np.abs(x) + np.abs(y)) / 2 + code.unit)
+    result, cost, _ = run(product, [code.encode(x), code.encode(y)], [Z64, Z64], n, Z64)
+    assert cost == multiply_fixed_cost((500,), (500,), n)
+    bound = code.unit * (n - n // 2 + (np.abs(x) + np.abs(y)) / 2 + code.unit)
     assert (np.abs(code.decode(result) - x * y) <= bound).all()
 
 
@@ -275,7 +275,7 @@ def test_more_participants(n: int) -> None:
     result, _, _ = run(multiply, [x, y], [Z64, Z64], n, Z64)
     assert (result == x * y).all()
     z = run(partial(truncate, bits=20), [x], [Z64], n, Z64)[0]
-    assert ((x >> np.uint64(20)) - z <= np.uint64(n - 1)).all()
+    assert ((x >> np.uint64(20)) + np.uint64(n // 2) - z <= np.uint64(n - 1)).all()
 
 
 def differing(runtime: Runtime, _: object, what: str) -> None:

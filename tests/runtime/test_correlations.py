@@ -16,8 +16,9 @@ from privet.errors import CorrelationError, PeerMisbehavedError, UnavailableErro
 from privet.gates.beaver import multiply
 from privet.runtime.correlations import FileSink, FileSource, LiveSink
 from privet.runtime.dealer import Dealer
-from privet.runtime.launcher import DEALER, run_dealer, run_party, simulate
+from privet.runtime.launcher import simulate
 from privet.runtime.party import Party
+from privet.runtime.roles import DEALER, run_dealer, run_party
 from privet.runtime.runtime import Runtime
 from privet.transport.memory import MemoryChannel, memory_channels
 
@@ -148,7 +149,7 @@ class Counting(MemoryChannel):
 
 def test_the_dealer_runs_ahead_only_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
     """100 MB for participants that start late and take turns in being slow; 3 MB wait at most."""
-    monkeypatch.setattr("privet.runtime.launcher.LiveSink", partial(LiveSink, ahead=1 << 20))
+    monkeypatch.setattr("privet.runtime.roles.LiveSink", partial(LiveSink, ahead=1 << 20))
     channels = memory_channels([*NAMES, DEALER], deadline=20)
     channels[DEALER].__class__ = Counting
 

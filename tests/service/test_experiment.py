@@ -9,6 +9,10 @@ import pytest
 from privet import DataError, Experiment, ParameterError, run
 from privet.data.partition import split_columns, split_rows
 from privet.service.experiment import evaluate, load_data, train_on
+from privet.suites.paper.infer import infer_cost
+from privet.suites.paper.split import split_cost
+from privet.suites.paper.table import best_test_cost, table_cost
+from privet.suites.plan import AppliedTests, Plan
 
 
 def test_a_whole_experiment(tmp_path: Path) -> None:
@@ -38,7 +42,7 @@ def test_a_whole_experiment(tmp_path: Path) -> None:
 def test_the_same_seed_gives_the_same_report() -> None:
     def go(seed: int) -> dict[str, object]:
         return run(Experiment(data="breast-cancer", n_parties=2, seed=seed))[1].model_dump(
-            exclude={"seconds"}
+            exclude={"seconds", "peak_rss_mb"}
         )
 
     assert go(1) == go(1)
@@ -90,15 +94,14 @@ def test_the_active_party_needs_a_label() -> None:
     from privet import Params
 
     with pytest.raises(DataError, match="party2 is the active participant and has no label"):
-        train_on(parties[:2], Params(task="classification"), "plain")
+        train_on(parties[:2], parties[:2], Params(task="classification"), "plain")
 
 
 def test_auc_of_one_class_is_undefined() -> None:
-    model, _ = run(Experiment(data="breast-cancer", n_parties=2, params={"tables": 1}))
     frame = load_data("breast-cancer", None, None, None).frame
     assert frame.label is not None
     ones = frame.take(np.flatnonzero(frame.label == 1))
-    assert evaluate(model, split_columns(ones, 2))["auc"] is None
+    assert evaluate("classification", np.ones(ones.n_samples), ones)["auc"] is None
 
 
 def test_metrics_are_of_the_test_rows() -> None:
@@ -143,21 +146,78 @@ def test_misaligned_parties_do_not_train() -> None:
     bank, shop = split_columns(frame, 2)
     shop = PartyFrame("shop", shop.frame.take(np.arange(569)[::-1].copy()))
     with pytest.raises(DataError, match="another id at shop"):
-        train_on([bank, shop], Params(task="classification"), "plain")
+        train_on([bank, shop], [bank, shop], Params(task="classification"), "plain")
 
 
 def test_accuracy_is_at_even_odds() -> None:
-    from dataclasses import replace
-
-    model, _ = run(Experiment(data="breast-cancer", n_parties=2, params={"tables": 1}))
     frame = load_data("breast-cancer", None, None, None).frame
-    parties = split_columns(frame, 2)
-    for score, share in ((0.0, 357 / 569), (-1e-9, 212 / 569)):
-        constant = replace(model, base_score=score, leaf_values=0 * model.leaf_values)
-        assert evaluate(constant, parties)["accuracy"] == share
+    for probability, share in ((0.5, 357 / 569), (0.5 - 1e-9, 212 / 569)):
+        predicted = np.full(frame.n_samples, probability)
+        assert evaluate("classification", predicted, frame)["accuracy"] == share
 
 
 def test_parameters_that_make_no_sense() -> None:
     for values in ({"n_parties": "2"}, {"seed": -1}, {"test_size": 1.0}, {"colour": 1}):
         with pytest.raises(ParameterError, match=next(iter(values))):
             Experiment(**{"data": "breast-cancer", "n_parties": 2, **values})  # type: ignore[arg-type]
+
+
+def test_a_secure_experiment_reports_its_cost(tmp_path: Path) -> None:
+    params = {"tables": 2, "depth": 2, "buckets": 8, "learning_rate": 1.0}
+    secure = Experiment(data="breast-cancer", n_parties=3, protocol="paper", params=params)
+    told: list[tuple[int, float | None]] = []
+    model, report = run(secure, lambda done, loss: told.append((done, loss)))
+    plain = run(secure.model_copy(update={"protocol": "plain"}))[1]
+    assert told == [(1, None), (2, None)]  # the loss is nobody's to know
+    assert report.plain_metrics == plain.metrics == plain.plain_metrics
+    assert plain.same_tests == 1.0
+    tests, plain_tests = np.array(report.tests), np.array(plain.tests)
+    assert report.same_tests == np.mean((tests == plain_tests).all(axis=2))
+    assert report.metrics["auc"] is not None
+    assert report.plain_metrics["auc"] is not None
+    assert abs(report.metrics["auc"] - report.plain_metrics["auc"]) < 0.02
+    _, test = split_rows(load_data("breast-cancer", None, None, None).frame, 0.2, 0)
+    predicted = evaluate("classification", model.predict(test.columns), test)
+    assert predicted == pytest.approx(report.metrics)  # what was revealed is what the parts give
+
+    plan = Plan("classification", 455, tuple([0] * 10 + [1] * 10 + [2] * 10), 2, 2, 2, 8, 1.0, 1.0)
+    table = table_cost(plan, 3) + infer_cost(AppliedTests((1, 2, 455), None, None), 3)
+    assert report.bytes.online_total == 2 * table.online
+    assert report.bytes.offline_total == 2 * table.offline
+    assert report.bytes.setup_total == 2 * 8 * 455  # the label, to two others
+    assert report.bytes.online_total / 3 <= report.bytes.online_max_party
+    assert report.rounds.total == 2 * table.rounds + 1
+    level = sum(
+        best_test_cost(plan, k, 3).rounds + split_cost((2, k, 455), 3).rounds for k in (1, 2)
+    )
+    assert report.rounds.per_level == level / 2
+    assert 0 < report.seconds.setup < report.seconds.online < report.seconds.train
+    assert report.seconds.offline > 0
+    assert report.seconds.train < report.seconds.total
+    assert report.peak_rss_mb > 50
+    everybody = ["party1", "party2", "party3"]
+    assert [(r.what, r.to, r.count) for r in report.reveals] == [
+        ("best bucket of every feature", everybody, 2 * 2 * 30),
+        ("split feature", everybody, 2 * 2),
+        ("predictions", ["party3"], 114),
+    ]
+
+
+def test_parties_as_processes_give_the_same_costs() -> None:
+    params = {"tables": 1, "depth": 1, "buckets": 4}
+    experiment = Experiment(data="breast-cancer", n_parties=2, protocol="paper", params=params)
+    told: list[int] = []
+    _, threads = run(experiment)
+    _, processes = run(
+        experiment.model_copy(update={"network": "loopback"}), lambda done, _: told.append(done)
+    )
+    assert told == [1]
+    assert processes.bytes == threads.bytes
+    assert processes.rounds == threads.rounds
+    assert processes.reveals == threads.reveals
+    assert processes.seconds.offline > 0
+
+
+def test_an_unknown_network() -> None:
+    with pytest.raises(ParameterError, match="network: 'moon' is none of memory, loopback"):
+        run(Experiment(data="breast-cancer", n_parties=2, network="moon"))

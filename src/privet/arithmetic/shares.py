@@ -11,6 +11,7 @@ The dealer runs the same programs without data: its shares are `unknown`, and ca
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import numpy as np
@@ -108,12 +109,31 @@ class Share:
 
     def sum(self, axis: int | tuple[int, ...] | None = None) -> Share:
         """Return the sum along an axis."""
+        if not self.known:
+            summed = range(self._part.ndim) if axis is None else np.atleast_1d(axis)
+            dropped = {int(a) % self._part.ndim for a in summed}
+            kept = [size for a, size in enumerate(self.shape) if a not in dropped]
+            return Share.unknown(tuple(kept), self.ring)
         return self._with(self.ring.sum(self._part, axis))
 
     def cumsum(self, axis: int) -> Share:
         """Return the running sums along an axis."""
         assert not self.ring.boolean, "running sums are for numbers"
+        if not self.known:
+            return self
         return self._with(np.cumsum(self._part, axis=axis, dtype=self.ring.dtype))
+
+    def sum_slices(self, ends: Sequence[int]) -> Share:
+        """Return the sums of consecutive slices of the last axis, each up to one of `ends`."""
+        starts = [0, *ends[:-1]]
+        shape = (*self.shape[:-1], len(ends))
+        if not self.known:
+            return Share.unknown(shape, self.ring)
+        sums = self.ring.zeros(shape)
+        filled = [i for i, (start, end) in enumerate(zip(starts, ends, strict=True)) if start < end]
+        first = [starts[i] for i in filled]
+        sums[..., filled] = np.add.reduceat(self._part[..., : ends[-1]], first, axis=-1)
+        return Share(sums, self.ring)
 
     def _with(self, part: RingArray) -> Share:
         if not self.known:
@@ -145,11 +165,18 @@ class Share:
 def concatenate(shares: list[Share], axis: int = 0) -> Share:
     """Return shares joined along an axis."""
     first = shares[0]
-    joined = np.concatenate([share._part for share in shares], axis=axis)
-    return first._with(joined)
+    if not first.known:
+        shape = list(first.shape)
+        shape[axis] = sum(share.shape[axis] for share in shares)
+        return Share.unknown(tuple(shape), first.ring)
+    return Share(np.concatenate([share._part for share in shares], axis=axis), first.ring)
 
 
 def stack(shares: list[Share], axis: int = 0) -> Share:
     """Return shares side by side along a new axis."""
     first = shares[0]
-    return first._with(np.stack([share._part for share in shares], axis=axis))
+    if not first.known:
+        assert axis >= 0
+        shape = (*first.shape[:axis], len(shares), *first.shape[axis:])
+        return Share.unknown(shape, first.ring)
+    return Share(np.stack([share._part for share in shares], axis=axis), first.ring)

@@ -16,8 +16,8 @@ from privet.boosting.model import Feature, Model
 from privet.boosting.objective import gradients, initial_score, mean_loss
 from privet.boosting.params import Params
 
-OnTable = Callable[[int, float], None]
-"""Called after every table with how many are done and the training loss."""
+OnTable = Callable[[int, float | None], None]
+"""Called after every table with how many are done and the training loss, where it is known."""
 
 
 def train(

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Literal, TypeAlias, get_args
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from privet.arrays import FloatArray
 from privet.boosting import reference
 from privet.boosting.binning import BucketedColumns
-from privet.boosting.model import Model
+from privet.boosting.federation import SUITES, Federation, PartyData, Trial
+from privet.boosting.model import Feature, Model
 from privet.boosting.objective import check_label
 from privet.boosting.params import Params
+from privet.boosting.part import ModelPart, join
 from privet.errors import DataError, ParameterError
+from privet.runtime.launcher import Outcome, simulate
 
-Protocol: TypeAlias = Literal["plain"]
-PROTOCOLS: tuple[str, ...] = get_args(Protocol)
+PROTOCOLS: tuple[str, ...] = ("plain", *SUITES)
 
 
 def train(
@@ -24,7 +26,74 @@ def train(
     protocol: str = "plain",
     on_table: reference.OnTable | None = None,
 ) -> Model:
-    """Check that the parties' columns and the label fit together, then train a model on them."""
+    """Check that the parties' columns and the label fit together, then train a model on them.
+
+    The last party holds the label. With a secure protocol the parties are threads of this process,
+    and the parts that they end with are joined: whoever owns the process sees everything anyway.
+    """
+    if protocol == "plain":
+        check_parties(parties, label, params, protocol)
+        return reference.train(parties, label, params, on_table)
+    return join(train_federated(parties, label, params, protocol, on_table=on_table).parts)
+
+
+@dataclass(frozen=True)
+class Federated:
+    """What comes out of a simulated federation, and what it cost."""
+
+    parts: list[ModelPart]
+    predictions: FloatArray | None
+    """Of the new columns, as the active participant received them."""
+    outcome: Outcome
+
+
+def train_federated(
+    parties: Sequence[BucketedColumns],
+    label: FloatArray,
+    params: Params,
+    protocol: str,
+    *,
+    network: str = "memory",
+    new_columns: Sequence[FloatArray] | None = None,
+    on_table: reference.OnTable | None = None,
+) -> Federated:
+    """Train with a secure protocol on this machine, and predict new columns, one array a party."""
+    check_parties(parties, label, params, protocol)
+    names = tuple(party.owner for party in parties)
+    federation = Federation(
+        protocol=protocol,
+        params=params,
+        parties=names,
+        features=tuple(Feature(name, party.owner) for party in parties for name in party.names),
+        active=len(parties) - 1,
+    )
+    n_new = 0 if new_columns is None else new_columns[0].shape[1]
+    trial = Trial(federation, federation.plan(len(label)), n_new)
+    labels = [None] * (len(parties) - 1) + [label]
+    new = [None] * len(parties) if new_columns is None else new_columns
+    inputs = [
+        (PartyData(party, own_label), columns)
+        for party, own_label, columns in zip(parties, labels, new, strict=True)
+    ]
+    on_progress: Callable[[int], None] | None = None
+    if on_table is not None:
+        tell = on_table
+
+        def on_progress(done: int) -> None:
+            tell(done, None)
+
+    outcome = simulate(trial, len(parties), inputs, network=network, on_progress=on_progress)
+    return Federated(
+        parts=[result.part for result in outcome.results],
+        predictions=outcome.results[-1].predictions,
+        outcome=outcome,
+    )
+
+
+def check_parties(
+    parties: Sequence[BucketedColumns], label: FloatArray, params: Params, protocol: str
+) -> None:
+    """Raise an InputError unless the parties' columns, the label and the parameters fit."""
     if protocol not in PROTOCOLS:
         raise ParameterError(f"protocol: {protocol!r} is not one of {', '.join(PROTOCOLS)}")
     check_label(label, params.task)
@@ -41,4 +110,3 @@ def train(
             )
     if not any(party.names for party in parties):
         raise DataError("no participant has a feature: there is nothing to test")
-    return reference.train(parties, label, params, on_table)

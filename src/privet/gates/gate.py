@@ -57,6 +57,16 @@ class Cost:
         return Cost(self.rounds * times, self.online * times, self.offline * times)
 
 
+def sharing_cost(nbytes: int, n_parties: int) -> Cost:
+    """Return what it costs owners to share that many bytes among all."""
+    return Cost(rounds=1, online=(n_parties - 1) * nbytes)
+
+
+def revealing_cost(nbytes: int, recipients: int, n_parties: int) -> Cost:
+    """Return what revealing that many bytes to that many participants costs."""
+    return Cost(rounds=1, online=recipients * (n_parties - 1) * nbytes)
+
+
 def opening_cost(nbytes: int, n_parties: int) -> Cost:
     """Return what opening that many bytes to all costs."""
     if nbytes <= ALL_TO_ALL_BYTES or n_parties == 2:

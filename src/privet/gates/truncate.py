@@ -10,9 +10,11 @@ import numpy as np
 
 from privet.arithmetic.rings import Z32, Z64, add_counting_wraps, signed
 from privet.arithmetic.shares import Share
+from privet.gates.beaver import Multiply, multiply
 from privet.gates.gate import Cost, Gate, opening_cost
 from privet.runtime.dealer import Dealer
 from privet.runtime.party import Party
+from privet.runtime.runtime import Runtime
 
 _QUARTER = 1 << 62
 
@@ -33,7 +35,8 @@ class Truncate(Gate):
     Counts matter modulo 2^bits only, so they are shared over Z32.
 
     Cost: one opening of z; corrections of 8 bytes an element. Reveals: nothing.
-    Error: each shift rounds down, so the result is below z / 2^bits by less than n units.
+    Error: each shift rounds down by half a unit on average, so n // 2 units are added: the result
+    is within n - n // 2 units of z / 2^bits.
     """
 
     name = "truncate"
@@ -57,9 +60,10 @@ class Truncate(Gate):
         up, down = signed(p) < -_QUARTER, signed(p) >= _QUARTER
         wraps = p_wraps + own_wraps - r_wraps.part
         wraps -= (up | down).astype(np.uint32) * r_positive.part
+        shifted = (signed(z.part) >> bits).view(np.uint64)
         if party.index == 0:
             wraps += down.astype(np.uint32)
-        shifted = (signed(z.part) >> bits).view(np.uint64)
+            shifted += np.uint64(party.n_parties // 2)
         wrong = wraps.astype(np.uint64) << np.uint64(64 - bits)
         return Share(shifted - wrong, Z64).reshape(*shape)
 
@@ -70,3 +74,18 @@ class Truncate(Gate):
 
 
 truncate = Truncate()
+
+
+def multiply_fixed(runtime: Runtime, x: Share, y: Share, bits: int) -> Share:
+    """Multiply fixed-point values, and drop `bits` of the product's fraction bits.
+
+    Cost: `multiply_fixed_cost`. Reveals: nothing. Error: as `truncate`; |xy| < 2^62.
+    """
+    product: Share = truncate(runtime, multiply(runtime, x, y), bits=bits)
+    return product
+
+
+def multiply_fixed_cost(x: tuple[int, ...], y: tuple[int, ...], n_parties: int) -> Cost:
+    """Return the cost for factors of these shapes."""
+    product = np.broadcast_shapes(x, y)
+    return Multiply.cost(x, y, Z64, n_parties) + Truncate.cost(product, n_parties)

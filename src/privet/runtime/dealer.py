@@ -49,11 +49,15 @@ class Dealer(Runtime):
         """Return what the dealer has of public values, too: their shape."""
         return Share.unknown(values.shape, ring)
 
-    def share(
-        self, values: RingArray | None, owner: int, shape: tuple[int, ...], ring: Ring
+    def share_each(
+        self,
+        values: Sequence[RingArray | None],
+        owners: Sequence[int] | None,
+        shape: tuple[int, ...],
+        ring: Ring,
     ) -> Share:
         """Return what the dealer has of shared values: their shape."""
-        return Share.unknown(shape, ring)
+        return Share.unknown((len(values), *shape), ring)
 
     def reveal(self, value: Share, to: Sequence[int], what: str) -> None:
         """Learn nothing."""

@@ -14,6 +14,7 @@ import multiprocessing
 import socket
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
@@ -21,20 +22,14 @@ from pathlib import Path
 from typing import Any
 
 from privet.errors import ParameterError, PeerError, PrivetError
-from privet.runtime.correlations import FileSink, FileSource, LiveSink, LiveSource, Source
-from privet.runtime.dealer import Dealer
 from privet.runtime.ledger import Ledger
 from privet.runtime.meter import Meter
 from privet.runtime.network import Network, addresses
-from privet.runtime.party import Party
-from privet.transport.channel import Channel
+from privet.runtime.roles import DEALER, OnProgress, Program, deal_to_files, run_dealer, run_party
 from privet.transport.identity import Identity, create_identity
 from privet.transport.memory import memory_channels
 from privet.transport.mesh import Member, connect, listen
 from privet.transport.sockets import SocketChannel
-
-Program = Callable[..., Any]
-DEALER = "dealer"
 
 
 @dataclass
@@ -44,6 +39,17 @@ class Outcome:
     results: list[Any] = field(default_factory=list)
     meters: list[Meter] = field(default_factory=list)
     ledgers: list[Ledger] = field(default_factory=list)
+    peak_rss_mb: float = 0.0
+    """The most memory that a process took: a participant's, or that of all of them."""
+    dealer_seconds: float = 0.0
+    """The dealer's own computing time."""
+
+
+@dataclass(frozen=True)
+class _Progress:
+    """A process's word of how much is done."""
+
+    done: int
 
 
 def simulate(
@@ -54,12 +60,14 @@ def simulate(
     network: str = "memory",
     ahead: bool = False,
     deadline: float = 10.0,
+    on_progress: OnProgress | None = None,
 ) -> Outcome:
     """Run `program(runtime, data)` at every participant and the dealer.
 
     `inputs[i]` is the data of participant i; the dealer gets None. For processes, the program and
     its data must be picklable. The dealer is there all the time; with `ahead` it is done, and has
-    written its files, before the participants start.
+    written its files, before the participants start. `on_progress` is called with what the first
+    participant's program says of its progress.
     """
     if n_parties < 2:
         raise ParameterError(f"n_parties: a federation has at least 2, got {n_parties}")
@@ -69,55 +77,33 @@ def simulate(
     names = [f"party{index + 1}" for index in range(n_parties)]
     kind = Network.parse(network)
     with contextlib.ExitStack() as stack:
-        files = None
+        files, dealt = None, 0.0
         if ahead:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="privet-"))
+            started = time.thread_time()
             files = deal_to_files(program, names, folder)
+            dealt = time.thread_time() - started
         if kind.processes:
-            return _in_processes(program, names, data, files, kind, deadline)
-        return _in_threads(program, names, data, files)
-
-
-def deal_to_files(program: Program, names: Sequence[str], folder: str | Path) -> list[Path]:
-    """Run a program as the dealer, before anybody else, and return each participant's file."""
-    paths = [Path(folder) / f"{name}.correlations" for name in names]
-    dealer = Dealer(len(names), FileSink(paths))
-    program(dealer, None)
-    dealer.close()
-    return paths
-
-
-def run_party(
-    program: Program,
-    index: int,
-    names: Sequence[str],
-    data: Any,
-    channel: Channel,
-    correlations: Path | None = None,
-) -> tuple[Any, Meter, Ledger]:
-    """Run a program as one participant, with a live dealer or with a file from it."""
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(channel)
-        source: Source = LiveSource(channel, DEALER)
-        if correlations is not None:
-            source = stack.enter_context(contextlib.closing(FileSource(correlations)))
-        party = Party(index, names, channel, source)
-        result = program(party, data)
-        party.finish()
-        return result, party.meter, party.ledger
-
-
-def run_dealer(program: Program, names: Sequence[str], channel: Channel) -> None:
-    """Run a program as the dealer."""
-    with channel:
-        dealer = Dealer(len(names), LiveSink(channel, names))
-        program(dealer, None)
-        dealer.close()
+            found = _in_processes(program, names, data, files, kind, deadline, on_progress)
+        else:
+            found = _in_threads(program, names, data, files, on_progress)
+    records = [found[name] for name in names]
+    return Outcome(
+        [record.result for record in records],
+        [record.meter for record in records],
+        [record.ledger for record in records],
+        max(record.peak_rss_mb for record in records),
+        found.get(DEALER, dealt),
+    )
 
 
 def _in_threads(
-    program: Program, names: list[str], data: list[Any], files: list[Path] | None
-) -> Outcome:
+    program: Program,
+    names: list[str],
+    data: list[Any],
+    files: list[Path] | None,
+    on_progress: OnProgress | None,
+) -> dict[str, Any]:
     channels = memory_channels([*names, DEALER] if files is None else names)
     found: dict[str, Any] = {}
     failures: list[BaseException] = []
@@ -131,7 +117,8 @@ def _in_threads(
     def party(index: int) -> Any:
         file = None if files is None else files[index]
         channel = channels[names[index]]
-        return lambda: run_party(program, index, names, data[index], channel, file)
+        watched = on_progress if index == 0 else None
+        return lambda: run_party(program, index, names, data[index], channel, file, watched)
 
     bodies = {name: party(index) for index, name in enumerate(names)}
     if files is None:
@@ -145,7 +132,7 @@ def _in_threads(
     for thread in threads:
         thread.join()
     _raise_first(failures)
-    return _collect([found[name] for name in names])
+    return found
 
 
 def _raise_first(failures: list[BaseException]) -> None:
@@ -155,11 +142,6 @@ def _raise_first(failures: list[BaseException]) -> None:
             raise failure
     if failures:
         raise failures[0]
-
-
-def _collect(found: list[tuple[Any, Meter, Ledger]]) -> Outcome:
-    results, meters, ledgers = zip(*found, strict=True)
-    return Outcome(list(results), list(meters), list(ledgers))
 
 
 @dataclass(frozen=True)
@@ -185,7 +167,8 @@ def _in_processes(
     files: list[Path] | None,
     network: Network,
     deadline: float,
-) -> Outcome:
+    on_progress: OnProgress | None,
+) -> dict[str, Any]:
     everybody = [*names, DEALER] if files is None else names
     context = multiprocessing.get_context("spawn")
     with contextlib.ExitStack() as stack:
@@ -207,19 +190,19 @@ def _in_processes(
             pipes[ours] = name
             stack.callback(process.join)
             stack.callback(process.terminate)
-        return _await(pipes, names)
+        return _await(pipes, on_progress)
 
 
 def _process(pipe: Connection, seat: _Seat, program: Program, names: list[str], data: Any) -> None:
     """Be one process of a simulation, and send what came out of it."""
     try:
         if seat.name == DEALER:
-            run_dealer(program, names, seat.connect())
-            pipe.send(None)
+            pipe.send(run_dealer(program, names, seat.connect()))
         else:
             index = names.index(seat.name)
-            channel = seat.connect()
-            pipe.send(run_party(program, index, names, data, channel, seat.correlations))
+            tell = (lambda done: pipe.send(_Progress(done))) if index == 0 else None
+            files = seat.correlations
+            pipe.send(run_party(program, index, names, data, seat.connect(), files, tell))
     except Exception as error:
         known = isinstance(error, PrivetError)
         told = error if known else RuntimeError(f"{seat.name}: {type(error).__name__}: {error}")
@@ -229,20 +212,25 @@ def _process(pipe: Connection, seat: _Seat, program: Program, names: list[str], 
             raise
 
 
-def _await(pipes: dict[Connection, str], names: list[str]) -> Outcome:
+def _await(pipes: dict[Connection, str], on_progress: OnProgress | None) -> dict[str, Any]:
     found: dict[str, Any] = {}
     failures: list[BaseException] = []
     while pipes:
         for pipe in wait(list(pipes)):
             assert isinstance(pipe, Connection)
-            name = pipes.pop(pipe)
+            name = pipes[pipe]
             try:
                 message = pipe.recv()
             except EOFError:
                 message = RuntimeError(f"{name} ended without a result")
+            if isinstance(message, _Progress):
+                if on_progress is not None:
+                    on_progress(message.done)
+                continue
+            del pipes[pipe]
             if isinstance(message, BaseException):
                 failures.append(message)
             else:
                 found[name] = message
     _raise_first(failures)
-    return _collect([found[name] for name in names])
+    return found

@@ -34,8 +34,11 @@ class Meter:
 
     online: dict[str, Traffic] = field(default_factory=lambda: defaultdict(Traffic))
     offline: dict[str, Traffic] = field(default_factory=lambda: defaultdict(Traffic))
+    seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float), compare=False)
+    """Wall time of each step, the steps inside it included."""
 
-    def total(self, phase: str = "online") -> Traffic:
-        """Return the sum over all steps."""
+    def total(self, phase: str = "online", within: str = "") -> Traffic:
+        """Return the sum over all steps, or over one and the steps inside it."""
         steps: dict[str, Traffic] = getattr(self, phase)
-        return sum(steps.values(), Traffic())
+        prefix = f"{within}/" if within else ""
+        return sum((t for step, t in steps.items() if f"{step}/".startswith(prefix)), Traffic())

@@ -18,7 +18,6 @@ from privet.arithmetic.rings import Ring, RingArray, add_counting_wraps
 from privet.arithmetic.shares import Share
 from privet.runtime.correlations import CLOSING, Source
 from privet.runtime.ledger import Ledger
-from privet.runtime.meter import Meter
 from privet.runtime.packing import (
     add_up,
     as_bytes,
@@ -49,7 +48,6 @@ class Party(Runtime):
         self.index = index
         self.names = tuple(names)
         self.name = names[index]
-        self.meter = Meter()
         self.ledger = Ledger()
         self.on_open: Callable[[str, RingArray], None] | None = None
         """Called with every opened value: for tests of what the openings give away."""
@@ -96,19 +94,34 @@ class Party(Runtime):
         """Return a share of values that everybody knows: the first participant holds them all."""
         return Share(values if self.index == 0 else ring.zeros(values.shape), ring)
 
-    def share(
-        self, values: RingArray | None, owner: int, shape: tuple[int, ...], ring: Ring
+    def share_each(
+        self,
+        values: Sequence[RingArray | None],
+        owners: Sequence[int] | None,
+        shape: tuple[int, ...],
+        ring: Ring,
     ) -> Share:
-        """Secret-share values of one participant: it sends every other one a uniform share."""
-        if self.index != owner:
-            sent = self._exchange({}, {self.names[owner]: Expected(ring.dtype, shape)})
-            return Share(sent[self.names[owner]], ring)
-        assert values is not None
-        assert values.shape == shape
-        masks = {peer: self._own.uniform(shape, ring) for peer in self._peers}
-        self._exchange(masks, {})
-        rest = ring.subtract(values, ring.sum(np.stack(list(masks.values())), 0))
-        return Share(rest, ring)
+        """Secret-share arrays of several participants: each sends the others uniform shares."""
+        assert owners is not None
+        owned = {k: [j for j, owner in enumerate(owners) if owner == k] for k in self._all}
+        ours = owned[self.index]
+        sent_shape = (len(ours), *shape)
+        masks = {peer: self._own.uniform(sent_shape, ring) for peer in self._peers if ours}
+        due = {k: (len(owned[k]), *shape) for k in self._others if owned[k]}
+        received = self._exchange(
+            masks, {self.names[k]: Expected(ring.dtype, full) for k, full in due.items()}
+        )
+        part = np.empty((len(owners), *shape), dtype=ring.dtype)
+        for k in due:
+            part[owned[k]] = received[self.names[k]]
+        for position, j in enumerate(ours):
+            value = values[j]
+            assert value is not None
+            assert value.shape == shape
+            part[j] = value
+            for mask in masks.values():
+                part[j] = ring.subtract(part[j], mask[position])
+        return Share(part, ring)
 
     def open(self, *masked: Share) -> tuple[RingArray, ...]:
         """Add up the shares of masked values, at everybody. All of them take one opening together.

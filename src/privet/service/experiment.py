@@ -4,24 +4,31 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 from pydantic import Field
 
+from privet.arrays import FloatArray
 from privet.boosting.binning import bucket_columns
 from privet.boosting.model import Model
 from privet.boosting.objective import check_label
 from privet.boosting.params import Params
+from privet.boosting.part import join
 from privet.boosting.reference import OnTable
-from privet.boosting.trainer import train
+from privet.boosting.trainer import train, train_federated
 from privet.config import Config, Task
 from privet.data.datasets import DATASETS, DataSet, load_dataset
+from privet.data.frame import Frame
 from privet.data.partition import PartyFrame, check_aligned, split_columns, split_rows
 from privet.data.reader import column_names, read_frame
 from privet.errors import DataError
-from privet.service.report import Report, Seconds
+from privet.runtime.network import Network
+from privet.runtime.roles import peak_rss_mb
+from privet.service import costs
+from privet.service.report import Bytes, Report, Reveal, Rounds, Seconds
 from privet.version import __version__
 
 
@@ -31,6 +38,8 @@ class Experiment(Config):
     data: str
     n_parties: Annotated[int, Field(ge=2)]
     protocol: str = "plain"
+    network: str = "memory"
+    """How the parties of a secure protocol are connected: see `privet.simulate`."""
     params: dict[str, Any] = Field(default_factory=dict)
     label: str | None = None
     id: str | None = None
@@ -42,6 +51,7 @@ class Experiment(Config):
 def run(experiment: Experiment, on_table: OnTable | None = None) -> tuple[Model, Report]:
     """Run an experiment and return its model and report."""
     started = time.perf_counter()
+    Network.parse(experiment.network)
     data = load_data(experiment.data, experiment.label, experiment.id, experiment.task)
     params = Params.parse({"task": data.task, **experiment.params})
     if data.frame.label is not None:
@@ -52,12 +62,13 @@ def run(experiment: Experiment, on_table: OnTable | None = None) -> tuple[Model,
             raise DataError(f"{data.name}: {error}") from None
     train_rows, test_rows = split_rows(data.frame, experiment.test_size, experiment.seed)
     parties = split_columns(train_rows, experiment.n_parties)
-
-    training = time.perf_counter()
-    model = train_on(parties, params, experiment.protocol, on_table)
-    trained = time.perf_counter()
-
-    metrics = evaluate(model, split_columns(test_rows, experiment.n_parties))
+    new = split_columns(test_rows, experiment.n_parties)
+    trained = train_on(parties, new, params, experiment.protocol, experiment.network, on_table)
+    model = trained.model
+    plain = model
+    if experiment.protocol != "plain":
+        plain = train_on(parties, new, params, "plain", experiment.network).model
+    same = (model.feature == plain.feature) & (model.bucket == plain.bucket)
     report = Report(
         version=__version__,
         data=data.name,
@@ -68,8 +79,15 @@ def run(experiment: Experiment, on_table: OnTable | None = None) -> tuple[Model,
         n_features=len(model.features),
         seed=experiment.seed,
         params=params,
-        metrics=metrics,
-        seconds=Seconds(train=trained - training, total=time.perf_counter() - started),
+        metrics=evaluate(params.task, trained.predictions, test_rows),
+        plain_metrics=evaluate(params.task, plain.predict(test_rows.columns), test_rows),
+        same_tests=float(np.mean(same)),
+        network=experiment.network,
+        seconds=trained.seconds.model_copy(update={"total": time.perf_counter() - started}),
+        bytes=trained.bytes,
+        rounds=trained.rounds,
+        reveals=trained.reveals,
+        peak_rss_mb=trained.peak_rss_mb,
         feature_names=[feature.name for feature in model.features],
         feature_owners=[feature.owner for feature in model.features],
         tests=np.stack((model.feature, model.bucket), axis=2).tolist(),
@@ -101,10 +119,32 @@ def load_data(data: str, label: str | None, id_: str | None, task: Task | None) 
     return DataSet(Path(data).name, task, frame)
 
 
+@dataclass(frozen=True)
+class Trained:
+    """A model, its predictions of the new rows, and what training took."""
+
+    model: Model
+    predictions: FloatArray
+    seconds: Seconds
+    bytes: Bytes = field(default_factory=Bytes)
+    rounds: Rounds = field(default_factory=Rounds)
+    reveals: list[Reveal] = field(default_factory=list)
+    peak_rss_mb: float = field(default_factory=peak_rss_mb)
+
+
 def train_on(
-    parties: Sequence[PartyFrame], params: Params, protocol: str, on_table: OnTable | None = None
-) -> Model:
-    """Let every party bucket its own columns, then train on them; the last holds the label."""
+    parties: Sequence[PartyFrame],
+    new: Sequence[PartyFrame],
+    params: Params,
+    protocol: str,
+    network: str = "memory",
+    on_table: OnTable | None = None,
+) -> Trained:
+    """Let every party bucket its own columns, train on them, and predict new rows.
+
+    The last party holds the label, and receives the predictions.
+    """
+    started = time.perf_counter()
     check_aligned(parties)
     label = parties[-1].frame.label
     if label is None:
@@ -113,17 +153,34 @@ def train_on(
         bucket_columns(party.name, party.frame.names, party.frame.columns, params.buckets)
         for party in parties
     ]
-    return train(bucketed, label, params, protocol, on_table)
+    columns = [party.frame.columns for party in new]
+    if protocol == "plain":
+        model = train(bucketed, label, params, protocol, on_table)
+        seconds = time.perf_counter() - started
+        return Trained(model, model.predict(np.concatenate(columns)), Seconds(train=seconds))
+    federated = train_federated(
+        bucketed, label, params, protocol, network=network, new_columns=columns, on_table=on_table
+    )
+    assert federated.predictions is not None
+    levels = params.tables * params.depth
+    return Trained(
+        join(federated.parts),
+        federated.predictions,
+        costs.seconds(federated.outcome, time.perf_counter() - started),
+        costs.traffic(federated.outcome.meters),
+        costs.rounds(federated.outcome.meters[0], levels),
+        costs.reveals(federated.outcome.ledgers[0]),
+        federated.outcome.peak_rss_mb,
+    )
 
 
-def evaluate(model: Model, parties: Sequence[PartyFrame]) -> dict[str, float | None]:
-    """Return the metrics of a model on rows that all parties hold their columns of."""
+def evaluate(task: Task, predicted: FloatArray, rows: Frame) -> dict[str, float | None]:
+    """Return the metrics of predictions for rows with a label."""
     from sklearn.metrics import accuracy_score, roc_auc_score, root_mean_squared_error
 
-    label = parties[-1].frame.label
+    label = rows.label
     assert label is not None
-    predicted = model.predict(np.concatenate([party.frame.columns for party in parties]))
-    if model.task == "regression":
+    if task == "regression":
         return {"rmse": float(root_mean_squared_error(label, predicted))}
     one_class = (label == label[0]).all()
     return {

@@ -16,9 +16,51 @@ class Seconds(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     train: float
-    """Bucketing and training."""
-    total: float
+    """Bucketing and training, the start of the participants included."""
+    total: float = 0.0
     """Everything from reading the data to the metrics."""
+    setup: float = 0.0
+    """Of `train`: what the participants share before the first table."""
+    offline: float = 0.0
+    """The dealer's own computing, which goes on beside the participants'."""
+    online: float = 0.0
+    """Of `train`: the participants' work on all tables, waiting for each other included."""
+
+
+class Bytes(BaseModel):
+    """Traffic of a training: the arrays' bytes, without frames and TLS."""
+
+    model_config = ConfigDict(frozen=True)
+
+    online_total: int = 0
+    """What all participants sent each other for the tables."""
+    online_max_party: int = 0
+    """What the busiest participant sent."""
+    offline_total: int = 0
+    """What the dealer sent. It does not pass the emulated link: it can be sent beforehand."""
+    setup_total: int = 0
+    """What all participants sent each other before the first table."""
+
+
+class Rounds(BaseModel):
+    """Network delays that a participant waited for in a training."""
+
+    model_config = ConfigDict(frozen=True)
+
+    total: int = 0
+    per_level: float = 0.0
+    """Choosing one test and splitting by it, on average."""
+
+
+class Reveal(BaseModel):
+    """Something that left the protocol in the clear."""
+
+    model_config = ConfigDict(frozen=True)
+
+    what: str
+    to: list[str]
+    count: int
+    """How many values, in training and prediction together."""
 
 
 class Report(BaseModel):
@@ -39,7 +81,17 @@ class Report(BaseModel):
     params: Params
     metrics: dict[str, float | None]
     """On the test rows: rmse; or accuracy and auc (null where the test rows have one class)."""
+    plain_metrics: dict[str, float | None]
+    """The same of the model that `plain` trains on the same rows with the same parameters."""
+    same_tests: float
+    """The share of levels at which both models have the same test."""
+    network: str
     seconds: Seconds
+    bytes: Bytes
+    rounds: Rounds
+    reveals: list[Reveal]
+    peak_rss_mb: float
+    """The most memory of any participant's process; of the whole process where they share one."""
     feature_names: list[str]
     feature_owners: list[str]
     tests: list[list[tuple[int, int]]]

@@ -1,0 +1,137 @@
+"""One participant's part of a model: its own thresholds, its shares of the leaf values.
+
+Prediction takes the parts of all participants, together. `join` puts them into a plain model, which
+only makes sense where one machine holds them all anyway: in a simulation, and in tests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from privet.arithmetic.fixed_point import FixedPoint
+from privet.arrays import BucketArray, FloatArray, IndexArray
+from privet.boosting.model import Feature, Model
+from privet.config import Task
+from privet.errors import ModelError
+
+
+@dataclass(frozen=True)
+class LabelUnit:
+    """How the active participant turned its label into what was shared: (label - centre) / scale.
+
+    It alone knows; it turns predictions back.
+    """
+
+    centre: float = 0.0
+    scale: float = 1.0
+
+    @classmethod
+    def of(cls, label: FloatArray, centre: float) -> LabelUnit:
+        """Return the unit in which a regression's label is centred and at most 1 in size.
+
+        The scale is a power of two, so that scaling is exact.
+        """
+        largest = float(np.max(np.abs(label - centre)))
+        return cls(centre, float(2.0 ** np.ceil(np.log2(largest))) if largest else 1.0)
+
+    def shrink(self, label: FloatArray) -> FloatArray:
+        """Return the label as it is shared."""
+        result: FloatArray = (label - self.centre) / self.scale
+        return result
+
+    def restore(self, score: FloatArray) -> FloatArray:
+        """Return scores in the label's own unit."""
+        result: FloatArray = score * self.scale + self.centre
+        return result
+
+
+@dataclass(frozen=True, eq=False)
+class ModelPart:
+    """What one participant keeps of a model."""
+
+    protocol: str
+    task: Task
+    features: tuple[Feature, ...]
+    """All features of the federation, and who holds them."""
+    party: str
+    feature: IndexArray
+    """Which feature each level tests, of all participants': (tables, depth)."""
+    bucket: IndexArray
+    """The last bucket that passes, for our own tests; -1 for the others': (tables, depth)."""
+    threshold: FloatArray
+    """What our own features are compared with; NaN for the others' tests: (tables, depth)."""
+    leaf_shares: npt.NDArray[np.uint64]
+    """Our shares of the leaf values: (tables, 2^depth)."""
+    fraction_bits: int
+    """How the leaf values are encoded."""
+    unit: LabelUnit | None
+    """The label's unit, at the active participant."""
+
+    @property
+    def n_tables(self) -> int:
+        """How many tables there are."""
+        return int(self.feature.shape[0])
+
+    @property
+    def depth(self) -> int:
+        """How many tests a table has."""
+        return int(self.feature.shape[1])
+
+    @property
+    def own_features(self) -> tuple[str, ...]:
+        """The names of our own features, in the order in which predictions take them."""
+        return tuple(f.name for f in self.features if f.owner == self.party)
+
+    @property
+    def encoding(self) -> FixedPoint:
+        """How leaf values and scores are encoded."""
+        return FixedPoint(self.fraction_bits)
+
+    def test_owners(self, parties: Sequence[str]) -> IndexArray:
+        """Return who owns each test, by position among the parties: (tables, depth)."""
+        owners = np.array([parties.index(f.owner) for f in self.features], dtype=np.intp)
+        return owners[self.feature]
+
+    def fails(self, columns: FloatArray) -> BucketArray:
+        """Return 1 where samples fail our own tests, 0 elsewhere: (tables, depth, n_samples).
+
+        `columns` are our own features, (own features, n_samples). A missing value passes.
+        """
+        own = [j for j, f in enumerate(self.features) if f.owner == self.party]
+        if len(columns) != len(own):
+            raise ModelError(f"{self.party}: {len(columns)} columns for {len(own)} features")
+        row = np.full(len(self.features), -1)
+        row[own] = np.arange(len(own))
+        result = np.zeros((*self.feature.shape, columns.shape[1]), dtype=np.uint8)
+        for table, level in np.argwhere(row[self.feature] >= 0):
+            column = columns[row[self.feature[table, level]]]
+            result[table, level] = column >= self.threshold[table, level]
+        return result
+
+
+def join(parts: Sequence[ModelPart]) -> Model:
+    """Put all parts of a model together."""
+    first = parts[0]
+    units = [part.unit for part in parts if part.unit is not None]
+    if len(units) != 1:
+        raise ModelError(f"{len(units)} of the parts are the active participant's; it must be one")
+    for part in parts[1:]:
+        same = part.features == first.features and np.array_equal(part.feature, first.feature)
+        if not same:
+            raise ModelError(f"the parts of {first.party} and {part.party} are of different models")
+    bucket = np.max([part.bucket for part in parts], axis=0)
+    threshold = np.fmax.reduce([part.threshold for part in parts])
+    shares = np.add.reduce([part.leaf_shares for part in parts], dtype=np.uint64)
+    return Model(
+        task=first.task,
+        features=first.features,
+        base_score=units[0].centre,
+        feature=first.feature,
+        bucket=bucket,
+        threshold=threshold,
+        leaf_values=first.encoding.decode(shares) * units[0].scale,
+    )

@@ -1,0 +1,80 @@
+"""One role in a program: a participant's whole run, or the dealer's."""
+
+from __future__ import annotations
+
+import contextlib
+import resource
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from privet.runtime.correlations import FileSink, FileSource, LiveSink, LiveSource, Source
+from privet.runtime.dealer import Dealer
+from privet.runtime.ledger import Ledger
+from privet.runtime.meter import Meter
+from privet.runtime.party import Party
+from privet.transport.channel import Channel
+
+Program = Callable[..., Any]
+OnProgress = Callable[[int], None]
+DEALER = "dealer"
+
+
+@dataclass
+class Record:
+    """What comes out of one participant."""
+
+    result: Any
+    meter: Meter
+    ledger: Ledger
+    peak_rss_mb: float
+
+
+def deal_to_files(program: Program, names: Sequence[str], folder: str | Path) -> list[Path]:
+    """Run a program as the dealer, before anybody else, and return each participant's file."""
+    paths = [Path(folder) / f"{name}.correlations" for name in names]
+    dealer = Dealer(len(names), FileSink(paths))
+    program(dealer, None)
+    dealer.close()
+    return paths
+
+
+def run_party(
+    program: Program,
+    index: int,
+    names: Sequence[str],
+    data: Any,
+    channel: Channel,
+    correlations: Path | None = None,
+    on_progress: OnProgress | None = None,
+) -> Record:
+    """Run a program as one participant, with a live dealer or with a file from it."""
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(channel)
+        source: Source = LiveSource(channel, DEALER)
+        if correlations is not None:
+            source = stack.enter_context(contextlib.closing(FileSource(correlations)))
+        party = Party(index, names, channel, source)
+        party.on_progress = on_progress
+        result = program(party, data)
+        party.finish()
+        return Record(result, party.meter, party.ledger, peak_rss_mb())
+
+
+def peak_rss_mb() -> float:
+    """Return the most memory that this process has taken."""
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e6
+
+
+def run_dealer(program: Program, names: Sequence[str], channel: Channel) -> float:
+    """Run a program as the dealer, and return the seconds of computing that it took."""
+    started = time.thread_time()
+    with channel:
+        dealer = Dealer(len(names), LiveSink(channel, names))
+        program(dealer, None)
+        dealer.close()
+    return time.thread_time() - started

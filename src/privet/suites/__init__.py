@@ -1,0 +1,1 @@
+"""The protocol suites: what a training and an inference do on shares."""

@@ -1,0 +1,41 @@
+"""What a protocol suite offers to the trainer: the same calls, on shares, whatever the protocol."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import ClassVar
+
+from privet.arithmetic.fixed_point import FixedPoint
+from privet.arithmetic.shares import Share
+from privet.runtime.runtime import Runtime
+from privet.suites.plan import AppliedTests, OwnData, Plan, TrainedTable
+
+
+class Suite(ABC):
+    """One training, as one participant or the dealer takes part in it."""
+
+    encoding: ClassVar[FixedPoint]
+    """How leaf values and scores are encoded, over Z64."""
+
+    def __init__(self, runtime: Runtime, plan: Plan, data: OwnData | None) -> None:
+        self.runtime = runtime
+        self.plan = plan
+        self.data = data
+
+    @classmethod
+    @abstractmethod
+    def check(cls, plan: Plan) -> None:
+        """Raise an InputError if the protocol cannot do what is planned."""
+
+    @abstractmethod
+    def setup(self) -> None:
+        """Share what stays the same for all tables."""
+
+    @abstractmethod
+    def train_table(self) -> TrainedTable:
+        """Train one more table, and add its leaf values to the samples' scores."""
+
+    @classmethod
+    @abstractmethod
+    def infer(cls, runtime: Runtime, tests: AppliedTests, leaf_values: Share) -> Share:
+        """Return a share of what tables, (tables, 2^depth), add to the score of every sample."""

@@ -1,0 +1,283 @@
+"""Training and prediction by the paper's protocol: quality, cost, reveals, messages."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.runtime.harness import View, nonuniform, play
+from tests.runtime.test_party import measured
+
+from privet.arrays import FloatArray
+from privet.boosting.binning import BucketedColumns, bucket_columns
+from privet.boosting.federation import Federation, PartyData, Query, Trial, predict
+from privet.boosting.model import Feature
+from privet.boosting.params import Params
+from privet.boosting.part import LabelUnit, ModelPart, join
+from privet.boosting.trainer import train, train_federated
+from privet.errors import ModelError, ParameterError
+from privet.runtime.launcher import simulate
+from privet.runtime.runtime import Runtime
+from privet.suites.paper.infer import infer_cost
+from privet.suites.paper.table import best_test_cost, table_cost
+from privet.suites.plan import AppliedTests, Plan
+
+N = 512
+
+
+def columns(count: int, seed: int = 0) -> FloatArray:
+    return np.random.default_rng(seed).normal(size=(count, N))
+
+
+def label_of(x: FloatArray, task: str) -> FloatArray:
+    score: FloatArray = 2 * x[0] + x[1] * x[2] + 0.3 * np.random.default_rng(9).normal(size=N)
+    return score if task == "regression" else (score > 0).astype(float)
+
+
+def bucketed(x: FloatArray, sizes: list[int], buckets: int = 8) -> list[BucketedColumns]:
+    """Give each party as many columns as `sizes` says."""
+    ends = np.cumsum(sizes)
+    return [
+        bucket_columns(
+            f"party{k + 1}", [f"x{j}" for j in range(end - size, end)], x[end - size : end], buckets
+        )
+        for k, (size, end) in enumerate(zip(sizes, ends.tolist(), strict=True))
+    ]
+
+
+@pytest.mark.parametrize("sizes", [[3, 3], [2, 1, 3], [1, 1, 2, 2], [1] * 6, [5, 1], [3, 3, 0]])
+def test_a_regression_has_the_tests_of_the_reference(sizes: list[int]) -> None:
+    """2, 3, 4 and 6 parties; parties of one column; an active participant without features."""
+    x = columns(6)
+    label = 100 * label_of(x, "regression") + 7
+    params = Params(task="regression", tables=3, depth=2, buckets=8, learning_rate=0.5)
+    parties = bucketed(x, sizes)
+    reference = train(parties, label, params)
+    new = columns(6, seed=1)
+    split = np.split(new, np.cumsum(sizes)[:-1])
+    federated = train_federated(parties, label, params, "paper", new_columns=split)
+    model = join(federated.parts)
+    assert (model.feature == reference.feature).all()
+    assert (model.bucket == reference.bucket).all()
+    assert (model.threshold == reference.threshold).all()
+    # Three leaf values a sample, each a quotient with an error of about 2^-15 of the label's unit.
+    assert federated.predictions == pytest.approx(model.score(new), abs=1e-9)
+    assert np.abs(model.leaf_values - reference.leaf_values).max() < 512 * 2.0**-15
+
+
+def test_a_classification_is_as_good_as_the_reference() -> None:
+    x = columns(6)
+    label = label_of(x, "classification")
+    params = Params(task="classification", tables=6, depth=2, buckets=8, base_score=0.3)
+    parties = bucketed(x, [2, 2, 2])
+    federated = train_federated(parties, label, params, "paper", new_columns=[x[:2], x[2:4], x[4:]])
+    assert federated.predictions is not None
+    plain = train(parties, label, params).predict(x)
+    right = ((federated.predictions >= 0.5) == label).mean()
+    assert abs(right - ((plain >= 0.5) == label).mean()) <= 0.01
+    assert np.abs(federated.predictions - plain).mean() < 0.02
+    assert join(federated.parts).base_score == 0.3
+
+
+def test_ties_missing_values_and_constants() -> None:
+    x = columns(4)
+    x[1] = np.round(x[1])
+    x[2, ::3] = np.nan
+    x[3] = 5.0
+    label = np.where(np.isnan(x[2]), 3.0, 0.0) + x[1] + 0.1 * x[0]
+    params = Params(task="regression", tables=4, depth=3, buckets=16, learning_rate=1.0)
+    parties = bucketed(x, [2, 2], buckets=16)
+    model = train(parties, label, params, "paper")
+    plain = train(parties, label, params)
+    assert 3 not in model.feature  # a constant has nothing to test
+    error, best = (np.mean((m.score(x) - label) ** 2) for m in (model, plain))
+    assert error < 2 * best + 0.05 * np.var(label)
+
+
+def trial(
+    sizes: list[int], seed: int, **changes: Any
+) -> tuple[Trial, list[tuple[PartyData, FloatArray | None]]]:
+    x = columns(sum(sizes), seed)
+    values = {"task": "classification", "tables": 2, "depth": 2, "buckets": 8, **changes}
+    params = Params.parse(values)
+    parties = bucketed(x, sizes, params.buckets)
+    federation = Federation(
+        "paper",
+        params,
+        tuple(party.owner for party in parties),
+        tuple(Feature(name, party.owner) for party in parties for name in party.names),
+        len(sizes) - 1,
+    )
+    label = label_of(x, params.task)
+    labels = [None] * (len(sizes) - 1) + [label]
+    inputs: list[tuple[PartyData, FloatArray | None]] = [
+        (PartyData(party, own), np.asarray(party.thresholds[:, :5]))
+        for party, own in zip(parties, labels, strict=True)
+    ]
+    return Trial(federation, federation.plan(N), 5), inputs
+
+
+@pytest.mark.parametrize("task", ["regression", "classification"])
+@pytest.mark.parametrize("rate", [0.5, 1.0])
+def test_the_cost_is_as_computed(task: str, rate: float) -> None:
+    program, inputs = trial([2, 1, 2], 0, task=task, learning_rate=rate)
+    views = play(program, 3, inputs)
+    plan = program.plan
+    samples = AppliedTests((1, plan.depth, N), None, None)
+    cost = (table_cost(plan, 3) + infer_cost(samples, 3)) * plan.tables
+    for view in views:
+        assert view.meter.total("online", "table").rounds == cost.rounds
+    assert sum(view.meter.total("online", "table").sent for view in views) == cost.online
+    assert sum(view.meter.total("offline", "table").received for view in views) == cost.offline
+    assert measured(views).online > cost.online  # the label and the predictions
+
+
+def test_rounds_of_a_level_do_not_grow_with_features_or_nodes() -> None:
+    """As long as messages stay below the size from which an opening takes two delays."""
+
+    def rounds(n_features: int, n_nodes: int) -> int:
+        plan = Plan("regression", 100, (0,) * n_features, 1, 1, 3, 8, 1.0, 1.0)
+        return best_test_cost(plan, n_nodes, 4).rounds
+
+    assert rounds(8, 1) == rounds(8, 4) == rounds(5, 2)
+    # Only the tree of comparisons over the features is deeper, by its logarithm.
+    assert rounds(16, 1) - rounds(8, 1) == 11
+
+
+def test_the_ledger_lists_what_the_paper_reveals_and_nothing_else() -> None:
+    program, inputs = trial([2, 1, 2], 0)
+    views = play(program, 3, inputs)
+    everybody = ("party1", "party2", "party3")
+    features = ("table/level/best bucket/argmin", "table/level/best feature/argmin")
+    for view in views:
+        assert [(e.what, e.to, e.count, e.step) for e in view.ledger.summary()] == [
+            ("best bucket of every feature", everybody, 5 * 2 * 2, features[0]),
+            ("split feature", everybody, 2 * 2, features[1]),
+            ("predictions", ("party3",), 5, "predict"),
+        ]
+
+
+def test_messages_are_uniform_and_their_shapes_do_not_depend_on_the_data() -> None:
+    program, inputs = trial([2, 1, 2], 0)
+    first, second = play(program, 3, inputs), play(program, 3, trial([2, 1, 2], 5)[1])
+    for one, other in zip(first, second, strict=True):
+        # Whose the tests are is revealed, and so who shares their outcomes.
+        kept = [
+            [s for s in view.shapes() if s[1] != "table/level/split" and "infer" not in s[1]]
+            for view in (one, other)
+        ]
+        assert kept[0] == kept[1]
+        assert alarms(one) == []
+    assert sorted(total_shapes(first)) == sorted(total_shapes(second))
+
+
+def total_shapes(views: list[View]) -> list[tuple[str, str, tuple[int, ...]]]:
+    return [(step, kind, shape) for view in views for _, step, kind, shape in view.shapes()]
+
+
+def alarms(view: View) -> list[str]:
+    """Bytes of all messages together, but for reveals and masked permutations."""
+    plain = ("argmin", "predict", "")
+    messages: dict[Any, list[Any]] = {}
+    for received in view.received + view.corrections:
+        if received.step.endswith("permute") or received.step.split("/")[-1] in plain:
+            continue
+        messages.setdefault(received.array.dtype, []).append(received.array.reshape(-1))
+    return nonuniform([np.concatenate(arrays) for arrays in messages.values()])
+
+
+def test_unmasked_outcomes_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broken variant: owners that send their indicators as they are."""
+    from privet.arithmetic.prg import Prg
+
+    uniform = Prg.uniform
+    monkeypatch.setattr(
+        Prg,
+        "uniform",
+        lambda self, shape, ring: (
+            ring.zeros(shape) if shape == (1, 2, N) else uniform(self, shape, ring)
+        ),
+    )
+    program, inputs = trial([2, 1, 2], 0)
+    assert any(alarms(view) for view in play(program, 3, inputs))
+
+
+def test_a_part_holds_its_own_thresholds_and_no_leaf_values() -> None:
+    program, inputs = trial([2, 1, 2], 0)
+    parts = [result.part for result in simulate(program, 3, inputs).results]
+    whole = join(parts)
+    for part in parts:
+        own = np.isin(
+            part.feature, [j for j, f in enumerate(part.features) if f.owner == part.party]
+        )
+        assert (np.isnan(part.threshold) == ~own).all()
+        assert ((part.bucket == -1) == ~own).all()
+        assert (part.unit is None) == (part.party != "party3")
+        # A share is uniform: as a number, it is nowhere near the leaf value.
+        assert (
+            np.abs(part.encoding.decode(part.leaf_shares)).min() > np.abs(whole.leaf_values).max()
+        )
+
+
+def test_parts_of_different_models_do_not_join() -> None:
+    program, inputs = trial([2, 1, 2], 0, tables=1)
+    first, second, third = (result.part for result in simulate(program, 3, inputs).results)
+    other = replace(second, feature=(second.feature + 1) % 5)
+    with pytest.raises(ModelError, match="party1 and party2 are of different models"):
+        join([first, other, third])
+    with pytest.raises(ModelError, match="0 of the parts"):
+        join([first, second])
+
+
+def ask(
+    runtime: Runtime, data: tuple[ModelPart, FloatArray] | None, query: Query
+) -> FloatArray | None:
+    part, x = (None, None) if data is None else data
+    return predict(runtime, query, ("party1", "party2", "party3"), part, x)
+
+
+@pytest.mark.parametrize("recipient", [0, 2])
+def test_predictions_of_new_data_go_to_the_agreed_recipient(recipient: int) -> None:
+    program, inputs = trial([2, 1, 2], 0, task="regression")
+    parts = [result.part for result in simulate(program, 3, inputs).results]
+    new = np.random.default_rng(3).normal(size=(5, 40))
+    query = Query("paper", "regression", (2, 2, 40), active=2, recipient=recipient)
+    own = [new[:2], new[2:3], new[3:]]
+    data = list(zip(parts, own, strict=True))
+    outcome = simulate(partial(ask, query=query), 3, data)
+    for index, result in enumerate(outcome.results):
+        if index != recipient:
+            assert result is None
+    assert outcome.results[recipient] == pytest.approx(join(parts).predict(new), abs=1e-9)
+    told = [(e.what, e.to) for e in outcome.ledgers[1].entries]
+    name = (f"party{recipient + 1}",)
+    unit = [("centre and scale of the label", name)] if recipient != 2 else []
+    assert told == [("predictions", name), *unit]
+
+
+def test_columns_that_do_not_fit_a_part() -> None:
+    program, inputs = trial([2, 1, 2], 0, tables=1)
+    part = simulate(program, 3, inputs).results[0].part
+    with pytest.raises(ModelError, match="party1: 3 columns for 2 features"):
+        part.fails(np.zeros((3, 4)))
+
+
+@pytest.mark.parametrize("scale", [1e-9, 1.0, 3e7])
+def test_a_label_of_any_scale(scale: float) -> None:
+    label = np.array([1.0, 2.0, 6.0]) * scale
+    unit = LabelUnit.of(label, 3.0 * scale)
+    shrunk = unit.shrink(label)
+    assert 0.5 < np.abs(shrunk).max() <= 1.0
+    assert unit.restore(shrunk) == pytest.approx(label, rel=1e-12)
+
+
+def test_the_paper_cannot_divide_by_more_than_a_million() -> None:
+    params = Params(task="regression")
+    owners = ("party1", "party2")
+    federation = Federation("paper", params, owners, (Feature("x", "party1"),), 1)
+    federation.plan((1 << 20) - 1)
+    with pytest.raises(ParameterError, match="protocol: paper divides by values up to 1048576"):
+        federation.plan(1 << 20)

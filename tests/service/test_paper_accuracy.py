@@ -1,0 +1,34 @@
+"""The paper's protocol is as good as plaintext on the paper's data, with its parameters.
+
+California and Credit are trained with fewer tables than the paper's 50 and 10, to keep the suite
+short; docs/paper.md has the full runs and the commands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from privet import DataSet, Experiment, run
+
+
+@pytest.mark.parametrize(
+    ("name", "tables", "depth"), [("california", 2, 5), ("credit", 2, 4), ("breast-cancer", 10, 3)]
+)
+def test_as_good_as_plain(
+    name: str, tables: int, depth: int, real_data: Callable[[str], DataSet]
+) -> None:
+    real_data(name)  # or skip
+    params = {"tables": tables, "depth": depth, "buckets": 32, "l2": 1.0, "learning_rate": 1.0}
+    report = run(Experiment(data=name, n_parties=4, protocol="paper", params=params))[1]
+    # How much worse each may be. Features that split the training rows alike tie exactly in plain
+    # text and by the last random bit here, so a test or two differ from run to run; on the 114 test
+    # rows of breast-cancer, two are 1.8 points.
+    bounds = {"rmse": 0.02, "auc": 0.005, "accuracy": 0.01}
+    for metric, value in report.metrics.items():
+        plain = report.plain_metrics[metric]
+        assert value is not None
+        assert plain is not None
+        worse = value - plain if metric == "rmse" else plain - value
+        assert worse <= bounds[metric], metric

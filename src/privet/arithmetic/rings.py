@@ -1,4 +1,4 @@
-"""The rings that shares live in: Z_2^64, Z_2^32, and bits packed eight to a byte.
+"""The rings that shares live in: Z_2^64, Z_2^32, Z_2^16, Z_2^8, and bits packed eight to a byte.
 
 An element is a numpy scalar of the ring's type, and numpy's own wrap-around is the ring's
 arithmetic. For bits, addition is XOR and multiplication AND, on all bits of a byte at once.
@@ -105,6 +105,8 @@ def _limb(x: RingArray, index: int) -> npt.NDArray[np.float64]:
 
 Z64 = Ring("Z64", np.dtype(np.uint64))
 Z32 = Ring("Z32", np.dtype(np.uint32))
+Z16 = Ring("Z16", np.dtype(np.uint16))
+Z8 = Ring("Z8", np.dtype(np.uint8))
 BITS = Ring("BITS", np.dtype(np.uint8), boolean=True)
 
 

@@ -20,11 +20,12 @@ from privet.boosting.params import Params
 from privet.boosting.part import LabelUnit, ModelPart
 from privet.config import Task
 from privet.runtime.runtime import Runtime
+from privet.suites.masked.suite import MaskedSuite
 from privet.suites.paper.suite import PaperSuite
 from privet.suites.plan import AppliedTests, OwnData, Plan, TrainedTable
 from privet.suites.suite import Suite
 
-SUITES: dict[str, type[Suite]] = {"paper": PaperSuite}
+SUITES: dict[str, type[Suite]] = {"masked": MaskedSuite, "paper": PaperSuite}
 
 
 @dataclass(frozen=True)

@@ -45,6 +45,11 @@ class Dealer(Runtime):
         self.note(f"permutation of {length} for {owner}")
         return self._private[owner].permutation(length)
 
+    def private(self, shape: tuple[int, ...], ring: Ring, owner: int) -> RingArray:
+        """Return fresh uniform values that one participant knows, too."""
+        self.note(f"private {shape} of {ring.name} for {owner}")
+        return self._private[owner].uniform(shape, ring)
+
     def public(self, values: RingArray, ring: Ring) -> Share:
         """Return what the dealer has of public values, too: their shape."""
         return Share.unknown(values.shape, ring)
@@ -62,6 +67,10 @@ class Dealer(Runtime):
     def reveal(self, value: Share, to: Sequence[int], what: str) -> None:
         """Learn nothing."""
         self.note(f"reveal {what} to {list(to)}")
+
+    def reveal_choice(self, choice: Share, owners: Sequence[int], what: tuple[str, str]) -> None:
+        """Learn nothing."""
+        self.note(f"reveal {what} of {list(owners)}")
 
     def close(self) -> None:
         """Say that there is no more to come."""

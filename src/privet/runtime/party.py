@@ -88,7 +88,24 @@ class Party(Runtime):
         self.note(f"permutation of {length} for {owner}")
         return self._private.permutation(length) if owner == self.index else None
 
+    def private(self, shape: tuple[int, ...], ring: Ring, owner: int) -> RingArray | None:
+        """Return fresh uniform values that the dealer and their owner know; None to others."""
+        self.note(f"private {shape} of {ring.name} for {owner}")
+        return self._private.uniform(shape, ring) if owner == self.index else None
+
     # What the participants do among themselves.
+
+    def publish(self, own: RingArray, kinds: Sequence[Expected]) -> list[RingArray]:
+        """Send masked values of our own to all, and return everybody's, in one round."""
+        outgoing = dict.fromkeys(self._peers, own) if own.size else {}
+        due = {self.names[k]: kinds[k] for k in self._others if kinds[k].nbytes}
+        received = self._exchange(outgoing, due)
+        return [
+            own
+            if k == self.index
+            else received.get(self.names[k], np.empty(kind.shape, kind.dtype))
+            for k, kind in enumerate(kinds)
+        ]
 
     def public(self, values: RingArray, ring: Ring) -> Share:
         """Return a share of values that everybody knows: the first participant holds them all."""
@@ -210,6 +227,25 @@ class Party(Runtime):
         due = Expected(part.dtype, part.shape)
         parts = self._exchange(outgoing, dict.fromkeys(self._peers, due))
         return value.ring.sum(np.stack([part, *parts.values()]), 0)
+
+    def reveal_choice(
+        self, choice: Share, owners: Sequence[int], what: tuple[str, str]
+    ) -> tuple[int, int]:
+        """Reveal a choice to all and its detail to its owner, and record both."""
+        self.note(f"reveal {what} of {list(owners)}")
+        part = choice.part
+        due = Expected(part.dtype, (2,))
+        parts = self._exchange(
+            {self.names[k]: part[[0, 1 + k]] for k in self._others},
+            dict.fromkeys(self._peers, due),
+        )
+        total = choice.ring.sum(np.stack([part[[0, 1 + self.index]], *parts.values()]), 0)
+        thing, detail = int(total[0]), int(total[1]) - 1
+        owner = owners[thing]
+        self.ledger.record(what[0], self.names, 1, self.step_name)
+        self.ledger.record(what[1], (self.names[owner],), 1, self.step_name)
+        assert (detail >= 0) == (owner == self.index)
+        return thing, detail
 
     def finish(self) -> None:
         """Check that the dealer has come to the same end."""

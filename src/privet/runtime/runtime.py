@@ -74,6 +74,17 @@ class Runtime(ABC):
     def reveal(self, value: Share, to: Sequence[int], what: str) -> RingArray | None:
         """Reveal a value in plain to some participants, and return it to them; None to others."""
 
+    @abstractmethod
+    def reveal_choice(
+        self, choice: Share, owners: Sequence[int], what: tuple[str, str]
+    ) -> tuple[int, int] | None:
+        """Reveal which of several things was chosen to all, and a detail of it to its owner alone.
+
+        `choice[0]` is the chosen thing; `choice[1 + m]` is the detail plus one if participant m owns
+        the thing and zero otherwise, and goes to m. One round. Returns the thing and the detail,
+        -1 to those who do not own it.
+        """
+
     def progress(self, done: int) -> None:
         """Tell whoever watches us how much of the program's work is done."""
         if self.on_progress is not None:

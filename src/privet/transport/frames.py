@@ -3,7 +3,7 @@
     offset  0  2  "PV"
             2  1  version of this format
             3  1  kind: 1 array, 2 alive, 3 goodbye
-            4  1  type of the elements: 0 uint8, 1 uint32, 2 uint64
+            4  1  type of the elements: 0 uint8, 1 uint32, 2 uint64, 3 uint16
             5  1  number of dimensions, at most 4
             6  2  zero
             8  4  sequence number: how many arrays were sent before
@@ -39,6 +39,7 @@ _DTYPES: tuple[np.dtype[Any], ...] = (
     np.dtype(np.uint8),
     np.dtype(np.uint32),
     np.dtype(np.uint64),
+    np.dtype(np.uint16),
 )
 _CODES = {dtype: code for code, dtype in enumerate(_DTYPES)}
 

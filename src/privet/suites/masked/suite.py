@@ -1,0 +1,109 @@
+"""Our own protocol as a suite: labels and masked indicators at the start, then table by table."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from privet.arithmetic.fixed_point import FixedPoint
+from privet.arithmetic.rings import Z64
+from privet.arithmetic.shares import Share
+from privet.arrays import BucketArray
+from privet.gates.choose import MaskedBits, leaf_lookup, publish_bits
+from privet.gates.histogram import publish
+from privet.gates.masked import mask
+from privet.gates.waves import SCORE_BITS
+from privet.runtime.runtime import Runtime
+from privet.suites.masked.scales import Scales
+from privet.suites.masked.table import (
+    best_test,
+    leaf_values,
+    mask_children,
+    root,
+    split,
+    sum_nodes,
+)
+from privet.suites.plan import AppliedTests, OwnData, Plan, TrainedTable
+from privet.suites.suite import Suite
+
+
+class MaskedSuite(Suite):
+    """Training and inference on masked values."""
+
+    encoding = FixedPoint(SCORE_BITS)
+
+    def __init__(self, runtime: Runtime, plan: Plan, data: OwnData | None) -> None:
+        super().__init__(runtime, plan, data)
+        self._scales = Scales.of(plan)
+
+    @classmethod
+    def check(cls, plan: Plan) -> None:
+        """Refuse what no scales fit."""
+        Scales.of(plan)
+
+    def setup(self) -> None:
+        """Share the label, and publish every feature's masked indicators."""
+        plan, runtime, label = self.plan, self.runtime, None
+        if self.data is not None and self.data.label is not None:
+            label = self.encoding.encode(self.data.label)
+        self._label = runtime.share(label, plan.active, (plan.n_samples,), Z64)
+        start = self.encoding.encode(np.full(plan.n_samples, plan.initial_score))
+        self._score = runtime.public(start, Z64)
+        buckets = None if self.data is None else self.data.buckets
+        self._indicators = publish(
+            runtime, plan.owners, buckets, cuts=plan.candidates, n_samples=plan.n_samples
+        )
+
+    def train_table(self) -> TrainedTable:
+        """Train a table, level by level, and add its leaf values to the scores."""
+        runtime, plan, scales = self.runtime, self.plan, self._scales
+        features = np.zeros(plan.depth, dtype=np.intp)
+        buckets = np.full(plan.depth, -1, dtype=np.intp)
+        g, h = root(runtime, plan, scales, self._label, self._score)
+        nodes, outcomes = None, []
+        for level in range(plan.depth):
+            with runtime.step("level"):
+                nodes = sum_nodes(runtime, self._indicators, g, h, nodes)
+                features[level], buckets[level] = best_test(runtime, plan, scales, nodes)
+                fails = self._fails(int(features[level]), int(buckets[level]))
+                bits, left = split(runtime, nodes, fails)
+                outcomes.append(bits)
+                if level + 1 < plan.depth:
+                    g, h = mask_children(runtime, left)
+        assert nodes is not None
+        leaves = leaf_values(runtime, plan, scales, nodes, left)
+        with runtime.step("update"):
+            values = mask(runtime, leaves)
+            self._score += leaf_lookup(runtime, _stacked(outcomes), values)
+        return TrainedTable(features, buckets, leaves)
+
+    def _fails(self, feature: int, bucket: int) -> BucketArray | None:
+        """Return which samples fail a test, if it is one of ours."""
+        if self.data is None or bucket < 0:
+            return None
+        row = self.plan.features_of(self.runtime.index).index(feature)
+        return (self.data.buckets[row] > bucket).astype(np.uint8)
+
+    @classmethod
+    def infer(cls, runtime: Runtime, tests: AppliedTests, leaf_values: Share) -> Share:
+        """Return what tables add to the score of every sample: one round.
+
+        1. Publish the outcomes of all tests and the leaf values of all tables, masked.
+        2. Look every sample's leaf up in every table.
+        """
+        tables, depth, n_samples = tests.shape
+        with runtime.step("infer"):
+            outcomes = publish_bits(runtime, tests.fails, shape=tests.shape)
+            values = mask(runtime, leaf_values)
+            total = Share.unknown((n_samples,), Z64)
+            if leaf_values.known:
+                total = Share(Z64.zeros((n_samples,)), Z64)
+            for table in range(tables):
+                total += leaf_lookup(runtime, outcomes[table], values.map(lambda a, t=table: a[t]))
+            return total
+
+
+def _stacked(bits: list[MaskedBits]) -> MaskedBits:
+    shape = (len(bits), *bits[0].shape)
+    if bits[0].public is not None:
+        return MaskedBits(shape, public=np.stack([b.public for b in bits if b.public is not None]))
+    return MaskedBits(shape, mask=np.stack([b.mask for b in bits if b.mask is not None]))

@@ -1,0 +1,218 @@
+"""One decision table by masked values: gradients, the best test of a level, splits, leaf values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from privet.arithmetic.rings import Ring
+from privet.arithmetic.shares import Share, stack
+from privet.arrays import BucketArray
+from privet.gates.choose import MaskedBits, keep, publish_bits
+from privet.gates.histogram import Indicators, histogram
+from privet.gates.masked import Lifted, Mask, Masked, mask
+from privet.gates.polynomial import polynomial
+from privet.gates.shrink import shrink
+from privet.gates.waves import SCORE_BITS, WAVE_BITS, waves
+from privet.runtime.runtime import Runtime
+from privet.suites.masked.division import low_bits, quotient, signed_lift, unit
+from privet.suites.masked.scales import Scales
+from privet.suites.masked.tournament import best
+from privet.suites.plan import Plan
+
+WEIGHT_SHIFT = 32
+"""A quotient, below 2^62, loses this many bits before it is multiplied with G again."""
+HANDICAP_FEATURES = 64
+"""Up to so many features, equal scores go to the first: each has a handicap of 2^-21 over the one
+before, more than rounding can make of equal ones."""
+
+
+@dataclass
+class Nodes:
+    """The nodes of a level: their masked gradients and their sums over every cut."""
+
+    g: Masked
+    """(nodes, N) over Z32."""
+    h: Masked
+    sums_g: Share
+    """(features, cuts, nodes)."""
+    sums_h: Share
+
+
+def root(runtime: Runtime, plan: Plan, scales: Scales, label: Share, score: Share) -> list[Masked]:
+    """Return the masked first and second derivatives of all samples, (1, N) each.
+
+    Regression: g = score - y, rounded to its fraction bits at random, and h = 1, which is public.
+    Classification: p and p(1 - p) by `waves`, g = p - y.
+
+    Cost: one opening of 8N bytes; or one of 4N and one of 16N.
+    """
+    with runtime.step("gradients"):
+        if plan.task == "regression":
+            g = shrink(runtime, score - label, bits=SCORE_BITS - scales.g_bits)
+            h = public_ones(runtime, scales.h_ring, plan.n_samples)
+            return [g.map(_row), h.map(_row)]
+        p, h_share = _halves(waves(runtime, mask(runtime, low_bits(score))))
+        difference = p - label * (1 << (2 * WAVE_BITS - SCORE_BITS))
+        bits = [2 * WAVE_BITS - scales.g_bits, 2 * WAVE_BITS - scales.h_bits]
+        found = shrink(runtime, difference, h_share, bits=tuple(bits))
+        return [x.map(_row) for x in found]
+
+
+def _row(values: np.ndarray) -> np.ndarray:
+    return values.reshape(1, -1)
+
+
+def _halves(both: Share) -> tuple[Share, Share]:
+    return both[0], both[1]
+
+
+def public_ones(runtime: Runtime, ring: Ring, count: int) -> Masked:
+    """Return ones, which everybody knows, as a masked value with a zero mask."""
+    zeros = ring.zeros((count,))
+    if runtime.index < 0:
+        return Masked(ring, Mask((count,), value=zeros))
+    return Masked(ring, Mask((count,), share=Share(zeros, ring)), np.ones(count, dtype=ring.dtype))
+
+
+def sum_nodes(
+    runtime: Runtime, indicators: Indicators, g: Masked, h: Masked, parent: Nodes | None
+) -> Nodes:
+    """Return the nodes of a level: the root, or left children and with them the right ones.
+
+    A right child is its parent less its left sibling: in what is public, in masks and in sums.
+    """
+    with runtime.step("histogram"):
+        sums_g, sums_h = histogram(runtime, indicators, g), histogram(runtime, indicators, h)
+    if parent is None:
+        return Nodes(g, h, sums_g, sums_h)
+    return Nodes(
+        _beside(g, parent.g - g),
+        _beside(h, parent.h - h),
+        _interleave(sums_g, parent.sums_g - sums_g),
+        _interleave(sums_h, parent.sums_h - sums_h),
+    )
+
+
+def _beside(left: Masked, right: Masked) -> Masked:
+    """Interleave left and right children: (nodes, N) each."""
+
+    def pair(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        return np.stack([a, b], axis=1).reshape(2 * len(a), -1)
+
+    public = None if left.public is None else pair(left.public, right.opened)
+    if left.mask.value is not None:
+        value = pair(left.mask.value, right.mask.known)
+        return Masked(left.ring, Mask(value.shape, value=value), public)
+    part = pair(left.mask.part, right.mask.part)
+    return Masked(left.ring, Mask(part.shape, share=Share(part, left.ring)), public)
+
+
+def _interleave(left: Share, right: Share) -> Share:
+    both = stack([left, right], axis=3)
+    return both.reshape(*left.shape[:2], 2 * left.shape[2])
+
+
+def best_test(runtime: Runtime, plan: Plan, scales: Scales, nodes: Nodes) -> tuple[int, int]:
+    """Return the feature and, to its owner, the bucket of the best test; -1 to the others.
+
+    1. Mask the sums left of every cut, and the nodes' totals; what is right follows.
+    2. The score of a cut is the sum over nodes and sides of G / (H + l2) times G (`quotient`, then
+       one more opening).
+    3. The best of all cuts of all features (`tournament`).
+
+    Reveals: the feature to all, its bucket to its owner.
+    """
+    with runtime.step("scores"):
+        scores = _scores(runtime, plan, scales, nodes)
+    n_features, cuts = plan.n_features, plan.candidates
+    owners = np.array(plan.owners)
+    carried = np.zeros((1 + runtime.n_parties, n_features, cuts), dtype=np.int64)
+    carried[0] = np.arange(n_features)[:, None]
+    carried[1 + owners, np.arange(n_features)] = np.arange(cuts) + 1
+    choice = best(runtime, scores.reshape(-1), carried.reshape(len(carried), -1))
+    with runtime.step("reveal"):
+        found = runtime.reveal_choice(choice, plan.owners, ("split feature", "split bucket"))
+    return (0, -1) if found is None else found
+
+
+def _scores(runtime: Runtime, plan: Plan, scales: Scales, nodes: Nodes) -> Share:
+    index = runtime.index
+    with runtime.step("sums"):
+        masked = mask(
+            runtime,
+            nodes.sums_g,
+            nodes.sums_h,
+            nodes.g.share(index).sum(1),
+            nodes.h.share(index).sum(1),
+        )
+    left_g, left_h, total_g, total_h = masked
+    g, h = _both_sides(left_g, total_g), _both_sides(left_h, total_h)
+    step = 2 if plan.n_features <= HANDICAP_FEATURES else 0
+    handicap = step * np.arange(plan.n_features).reshape(1, -1, 1, 1)
+    weight = quotient(runtime, scales, g, h, handicap)
+    with runtime.step("gain"):
+        w = signed_lift(runtime, mask(runtime, weight), shift=WEIGHT_SHIFT)
+        gain: Share = polynomial(runtime, [(1, (w, signed_lift(runtime, g)))])
+    return gain.sum((0, 3))
+
+
+def _both_sides(left: Masked, total: Masked) -> Masked:
+    """Return what is left and right of every cut: (2, features, cuts, nodes)."""
+    right = total.map(lambda a: np.broadcast_to(a, left.shape)) - left
+
+    public = None if left.public is None else np.stack([left.public, right.opened])
+    if left.mask.value is not None:
+        value = np.stack([left.mask.value, right.mask.known])
+        return Masked(left.ring, Mask(value.shape, value=value), public)
+    part = np.stack([left.mask.part, right.mask.part])
+    return Masked(left.ring, Mask(part.shape, share=Share(part, left.ring)), public)
+
+
+def split(
+    runtime: Runtime, nodes: Nodes, fails: BucketArray | None
+) -> tuple[MaskedBits, list[Share]]:
+    """Publish a test's outcome masked, and return shares of the left children of g and h."""
+    n_samples = nodes.g.shape[1]
+    with runtime.step("split"):
+        bits = publish_bits(runtime, fails, shape=(n_samples,))
+        return bits, [keep(runtime, bits, nodes.g), keep(runtime, bits, nodes.h)]
+
+
+def mask_children(runtime: Runtime, left: list[Share]) -> list[Masked]:
+    """Mask the left children: the one large opening of a level."""
+    with runtime.step("children"):
+        masked: list[Masked] = mask(runtime, *left)
+        return masked
+
+
+def leaf_values(
+    runtime: Runtime, plan: Plan, scales: Scales, nodes: Nodes, left: list[Share]
+) -> Share:
+    """Return the values of the leaves, (2^D,), in the units of scores.
+
+    1. A left leaf's sums are those of what was kept; a right one's, its parent's less these.
+    2. -G / (H + l2), times the learning rate and the unit, rounded at random.
+    """
+    index = runtime.index
+    with runtime.step("leaves"):
+        parents = [x.share(index).sum(1) for x in (nodes.g, nodes.h)]
+        sums = []
+        for kept, parent in zip(left, parents, strict=True):
+            total = kept.sum(1)
+            sums.append(stack([total, parent - total], axis=1).reshape(plan.leaves))
+        g, h = mask(runtime, *sums)
+        weight = quotient(runtime, scales, g, h)
+        w = signed_lift(runtime, mask(runtime, weight), shift=WEIGHT_SHIFT)
+        value = plan.learning_rate * unit(scales) * 2.0 ** (WEIGHT_SHIFT + SCORE_BITS)
+        # In fixed point with as many bits as the product with 2^30 leaves.
+        bits = min(32, 30 - max(0, int(np.ceil(np.log2(value)))))
+        scaled = polynomial(runtime, [(-round(value * 2.0**bits), (w,))])
+        return rounded(runtime, scaled, bits)
+
+
+def rounded(runtime: Runtime, x: Share, bits: int) -> Share:
+    """Divide a share over Z64 by 2^bits, rounding at random."""
+    lifted: Lifted = signed_lift(runtime, mask(runtime, x), shift=bits)
+    return polynomial(runtime, [(1, (lifted,))])

@@ -1,0 +1,147 @@
+"""The best of many masked scores, in stages of groups in which each meets each.
+
+Within a group all pairs are compared at once; a candidate that wins all its comparisons is the
+group's winner. Its score and what it carries are looked up by the number of its wins, and go on to
+the next stage. Nobody learns anything but what the last winner carries, when it is revealed.
+"""
+
+from __future__ import annotations
+
+import math
+from itertools import combinations
+
+import numpy as np
+
+from privet.arithmetic.rings import Z8, Z32
+from privet.arithmetic.shares import Share, concatenate, stack
+from privet.gates.lookup import lookup, lookup_size
+from privet.gates.masked import Mask, Masked, mask
+from privet.gates.threshold import count_reached
+from privet.runtime.runtime import Runtime
+from privet.suites.masked.division import shifted
+
+SCORE_WIDTH = 48
+"""Bits that scores are compared on: the leading ones of 64."""
+# A delay is worth about as many comparisons as its 5 ms take bytes at 100 Mbit/s.
+_ROUND_IN_PAIRS = 6000
+
+
+def group_sizes(candidates: int) -> list[int]:
+    """Return the sizes of the groups of each stage: what costs least in comparisons and rounds."""
+    best = _cost(candidates, [candidates]), [candidates]
+    for stages in (2, 3, 4):
+        ideal = candidates ** (1 / stages)
+        for factor in (0.5, 0.7, 1.0, 1.4):
+            sizes, left = [], candidates
+            for stage in range(stages - 1):
+                size = max(2, min(left, round(ideal * factor ** (1 / (stage + 1)))))
+                sizes.append(size)
+                left = math.ceil(left / size)
+            sizes.append(left)
+            if max(sizes) <= 128:
+                best = min(best, (_cost(candidates, sizes), sizes))
+    return best[1]
+
+
+def _cost(candidates: int, sizes: list[int]) -> float:
+    pairs, left = 0, candidates
+    for size in sizes:
+        left = math.ceil(left / size)
+        pairs += left * size * (size - 1) // 2
+    return pairs + (4 * len(sizes) + (1e9 if max(sizes) > 128 else 0)) * _ROUND_IN_PAIRS
+
+
+def best(runtime: Runtime, scores: Share, carried: np.ndarray) -> Share:
+    """Return what the highest score carries: of (C,) scores over Z64 and (q, C) public numbers.
+
+    |score| < 2^61. Ties go to the first. Scores that agree to 2^-47 of 2^63 may go either way.
+
+    Cost: four openings a stage. Reveals: nothing.
+    """
+    load: Share | None = None
+    with runtime.step("tournament"):
+        for size in group_sizes(scores.size):
+            groups = math.ceil(scores.size / size)
+            with runtime.step("enter"):
+                entered = [scores] if load is None else [scores, load]
+                masked = mask(runtime, *entered)
+                score, payload = (masked, None) if load is None else masked
+            score = _padded(score, groups * size, -(1 << 61)).map(
+                lambda a, n=groups: a.reshape(*a.shape[:-1], n, -1)
+            )
+            with runtime.step("compare"):
+                wins = _wins(runtime, score)
+            factors = [score]
+            if payload is None:
+                factors.append(_known(runtime, np.ones((groups, size), dtype=np.uint32)))
+            else:
+                spread = _padded(payload, groups * size, 0).map(
+                    lambda a, n=groups: a.reshape(len(a), n, -1)
+                )
+                factors += [spread.map(lambda a, q=q: a[q]) for q in range(spread.shape[0])]
+            with runtime.step("select"):
+                selection = lookup(runtime, wins, factors, size=lookup_size(size - 1))
+                won = (np.arange(lookup_size(size - 1)) == size - 1).astype(np.int64)
+                picked = [selection.pick(won, i, runtime.index) for i in range(len(factors))]
+            scores = picked[0].sum(1)
+            if payload is None:
+                width = groups * size
+                known = np.zeros((len(carried), width), dtype=np.int64)
+                known[:, : carried.shape[1]] = carried
+                load = stack([(picked[1] * row.reshape(groups, size)).sum(1) for row in known])
+            else:
+                load = stack([part.sum(1) for part in picked[1:]])
+    assert load is not None
+    return load[:, 0]
+
+
+def _wins(runtime: Runtime, score: Masked) -> Share:
+    """Count each candidate's wins in its group, over Z8: (groups, size)."""
+    groups, size = score.shape
+    pairs = np.array(list(combinations(range(size), 2)), dtype=np.intp).reshape(-1, 2)
+    coarse = shifted(score, 64 - SCORE_WIDTH)
+    first, second = pairs[:, 0], pairs[:, 1]
+    difference = _difference(coarse, first, second)
+    reached = count_reached(runtime, difference, [0], SCORE_WIDTH)
+    if not reached.known:
+        return Share.unknown((groups, size), Z8)
+    wins = np.zeros((size, groups), dtype=np.uint8)
+    np.add.at(wins, first, reached.part.T)
+    np.subtract.at(wins, second, reached.part.T)
+    if runtime.index == 0:
+        wins += np.arange(size, dtype=np.uint8)[:, None]  # second loses what first does not win
+    return Share(np.ascontiguousarray(wins.T), Z8)
+
+
+def _difference(x: Masked, first: np.ndarray, second: np.ndarray) -> Masked:
+    public = None if x.public is None else x.public[:, first] - x.public[:, second]
+    if x.mask.value is None:
+        shape = (x.shape[0], len(first))
+        return Masked(x.ring, Mask(shape), public)
+    value = x.mask.value[:, first] - x.mask.value[:, second]
+    return Masked(x.ring, Mask(value.shape, value=value), public)
+
+
+def _padded(x: Masked, length: int, filling: int) -> Masked:
+    """Append public numbers, which have no mask."""
+    missing = length - x.shape[-1]
+    if not missing:
+        return x
+    shape = (*x.shape[:-1], missing)
+    fill = np.full(shape, filling).astype(x.ring.dtype)
+    public = None if x.public is None else np.concatenate([x.public, fill], axis=-1)
+    if x.mask.value is not None:
+        value = np.concatenate([x.mask.value, x.ring.zeros(shape)], axis=-1)
+        return Masked(x.ring, Mask(value.shape, value=value), public)
+    assert x.mask.share is not None
+    zeros = Share(x.ring.zeros(shape), x.ring)
+    share = concatenate([x.mask.share, zeros], axis=len(shape) - 1)
+    return Masked(x.ring, Mask(share.shape, share=share), public)
+
+
+def _known(runtime: Runtime, values: np.ndarray) -> Masked:
+    """Return public numbers as masked ones, with zero masks."""
+    zeros = Z32.zeros(values.shape)
+    if runtime.index < 0:
+        return Masked(Z32, Mask(values.shape, value=zeros))
+    return Masked(Z32, Mask(values.shape, share=Share(zeros, Z32)), values)

@@ -1,7 +1,7 @@
-"""Products of one large matrix with many vectors, exact modulo 2^16 or 2^32, on floating point units.
+"""Products of one large matrix with many vectors, exact in a ring, on floating-point hardware.
 
-Cut into 16-bit limbs, entries are small enough for float64 products and sums of up to 2^21 rows to
-be exact, and matrix products of floats are fast where those of integers are not.
+Cut into limbs of 18 bits, entries are small enough for float64 products and sums of up to 2^17 rows
+to be exact, and matrix products of floats are fast where those of integers are not.
 """
 
 from __future__ import annotations
@@ -11,40 +11,65 @@ import numpy.typing as npt
 
 from privet.arithmetic.rings import Ring, RingArray
 
-_EXACT_ROWS = 1 << 21
+_BITS = 18
+_LIMBS = 2
+_EXACT_ROWS = 1 << 17
 # Up to this many bytes, the limbs are kept as floats; beyond, a block is converted when needed.
-_KEPT = 1 << 28
+_KEPT = 1 << 29
 
 
 class LimbMatrix:
-    """A matrix over Z32, (rows, N), to be multiplied from the right with (N, K)."""
+    """A matrix over Z36, (rows, N), to be multiplied from the right with (N, K)."""
 
     def __init__(self, matrix: RingArray) -> None:
-        self.matrix = matrix
+        self._shape = matrix.shape
         rows, length = matrix.shape
-        self._step = length
+        self._matrix: RingArray | None = matrix
+        self._step = max(1, min(length, _EXACT_ROWS))
         self._floats: list[npt.NDArray[np.float64]] | None = None
-        if 16 * matrix.size <= _KEPT and length <= _EXACT_ROWS:
-            self._floats = [_limb(matrix, 0), _limb(matrix, 1)]
+        if 8 * _LIMBS * matrix.size <= _KEPT:
+            self._floats = [_limb(matrix, i) for i in range(_LIMBS)]
+            self._matrix = None
         else:
-            self._step = max(1, min(_EXACT_ROWS, _KEPT // (16 * max(1, rows))))
+            self._step = max(1, min(self._step, _KEPT // (8 * _LIMBS * max(1, rows))))
 
-    def times(self, vectors: RingArray, ring: Ring) -> RingArray:
-        """Return the product with vectors (N, K), modulo the ring of 16 or 32 bits."""
-        rows, length = self.matrix.shape
-        total = np.zeros((rows, vectors.shape[1]), dtype=np.uint64)
+    def times(self, *vectors: tuple[RingArray, Ring]) -> list[RingArray]:
+        """Return the products with vectors (N, K), each in a ring of up to 36 bits.
+
+        The matrix is read once for all of them: with few vectors, reading it is what takes time.
+        """
+        rows, length = self._shape
+        totals = [np.zeros((rows, v.shape[1]), dtype=np.uint64) for v, _ in vectors]
         for start in range(0, length, self._step):
             block = slice(start, start + self._step)
-            for i in range(ring.bits // 16):
-                left = (
-                    self._floats[i] if self._floats is not None else _limb(self.matrix[:, block], i)
-                )
-                for j in range(ring.bits // 16 - i):
-                    exact = (left @ _limb(vectors[block], j)).astype(np.uint64)
-                    total += exact << np.uint64(16 * (i + j))
-        return total.astype(ring.dtype)
+            for i in range(_LIMBS):
+                # Of the right side's limbs, those whose products are not multiples of 2^bits.
+                wanted = [
+                    (k, j)
+                    for k, (_, ring) in enumerate(vectors)
+                    for j in range(-(-ring.bits // _BITS) - i)
+                ]
+                if not wanted:
+                    continue
+                right = np.concatenate([_limb(vectors[k][0][block], j) for k, j in wanted], axis=1)
+                exact = (self._left(i, block) @ right).astype(np.uint64)
+                column = 0
+                for k, j in wanted:
+                    width = vectors[k][0].shape[1]
+                    part = exact[:, column : column + width]
+                    totals[k] += part << np.uint64(_BITS * (i + j))
+                    column += width
+        return [total.astype(ring.dtype) for total, (_, ring) in zip(totals, vectors, strict=True)]
+
+    def _left(self, limb: int, block: slice) -> npt.NDArray[np.float64]:
+        if self._floats is not None:
+            return self._floats[limb][:, block]
+        assert self._matrix is not None
+        return _limb(self._matrix[:, block], limb)
 
 
 def _limb(x: RingArray, index: int) -> npt.NDArray[np.float64]:
-    limb: RingArray = (x >> x.dtype.type(16 * index)) & x.dtype.type(0xFFFF)
+    limb: RingArray = (x.astype(np.uint64) >> np.uint64(_BITS * index)) & np.uint64(
+        (1 << _BITS) - 1
+    )
     return limb.astype(np.float64)

@@ -22,16 +22,49 @@ _EXACT_ROWS = 1 << 21
 
 @dataclass(frozen=True)
 class Ring:
-    """A ring of 2^bits elements, or of bytes that hold eight bits each."""
+    """A ring of 2^bits elements, or of bytes that hold eight bits each.
+
+    Z36 lives in 64-bit words, whose upper bits mean nothing, and is sent as 36 bits.
+    """
 
     name: str
     dtype: np.dtype[Any]
     boolean: bool = False
+    width: int = 0
+    """Bits of an element, where its type has more: those above are not part of it."""
 
     @property
     def bits(self) -> int:
-        """How many bits an element of the array has."""
-        return 8 * self.dtype.itemsize
+        """How many bits an element has."""
+        return self.width or 8 * self.dtype.itemsize
+
+    def reduce(self, x: RingArray) -> RingArray:
+        """Return elements without the bits that are not part of them."""
+        return np.asarray(x & self.dtype.type((1 << self.width) - 1)) if self.width else x
+
+    def wire_bytes(self, count: int) -> int:
+        """Return how many bytes that many elements take in a message."""
+        return 4 * count + (count + 1) // 2 if self.width else self.dtype.itemsize * count
+
+    def to_wire(self, x: RingArray) -> RingArray:
+        """Return a vector as it is sent: as it is, or 36 bits an element."""
+        if not self.width:
+            return x
+        low = x.astype(np.uint32).view(np.uint8)
+        high = ((x >> np.uint64(32)) & np.uint64(15)).astype(np.uint8)
+        if len(high) % 2:
+            high = np.append(high, np.uint8(0))
+        return np.concatenate([low, high[0::2] | (high[1::2] << np.uint8(4))])
+
+    def from_wire(self, message: RingArray, count: int) -> RingArray:
+        """Return the vector that was sent."""
+        if not self.width:
+            return message
+        low = message[: 4 * count].copy().view(np.uint32).astype(np.uint64)
+        nibbles = message[4 * count :].astype(np.uint64)
+        low[0::2] |= (nibbles[: (count + 1) // 2] & np.uint64(15)) << np.uint64(32)
+        low[1::2] |= (nibbles[: count // 2] >> np.uint64(4)) << np.uint64(32)
+        return low
 
     def nbytes(self, shape: tuple[int, ...]) -> int:
         """Return how many bytes an array of that shape takes."""
@@ -104,6 +137,7 @@ def _limb(x: RingArray, index: int) -> npt.NDArray[np.float64]:
 
 
 Z64 = Ring("Z64", np.dtype(np.uint64))
+Z36 = Ring("Z36", np.dtype(np.uint64), width=36)
 Z32 = Ring("Z32", np.dtype(np.uint32))
 Z16 = Ring("Z16", np.dtype(np.uint16))
 Z8 = Ring("Z8", np.dtype(np.uint8))

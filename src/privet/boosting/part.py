@@ -31,12 +31,17 @@ class LabelUnit:
 
     @classmethod
     def of(cls, label: FloatArray, centre: float) -> LabelUnit:
-        """Return the unit in which a regression's label is centred and at most 1 in size.
+        """Return the unit in which a regression's label is at most 4 and on average at most 1/2.
 
-        The scale is a power of two, so that scaling is exact.
+        On average by the root mean square. The scale is a power of two, so that scaling is exact.
         """
-        largest = float(np.max(np.abs(label - centre)))
-        return cls(centre, float(2.0 ** np.ceil(np.log2(largest))) if largest else 1.0)
+        deviation = label - centre
+        largest = float(np.max(np.abs(deviation)))
+        if not largest:
+            return cls(centre)
+        # Relative to the largest, whose square might overflow.
+        typical = largest * float(np.sqrt(np.mean((deviation / largest) ** 2)))
+        return cls(centre, float(2.0 ** np.ceil(np.log2(max(2 * typical, largest / 4)))))
 
     def shrink(self, label: FloatArray) -> FloatArray:
         """Return the label as it is shared."""

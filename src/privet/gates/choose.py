@@ -106,8 +106,8 @@ class LeafLookup(Gate):
     """Return the value of each sample's leaf, (N,), from masked values (2^D,) and bits (D, N).
 
     1. A sample's leaf is c ^ alpha, with c public and alpha the dealer's, both of D bits.
-    2. The dealer derives [alpha = k] for all k, and [rho[c ^ alpha]] for all c, rho being the mask of
-       the values.
+    2. The dealer derives [alpha = k] for all k, and [rho[c ^ alpha]] for all c, rho being the mask
+       of the values.
     3. With W the public part: [value] = sum over k of W[c ^ k] [alpha = k] - [rho[c ^ alpha]].
 
     Cost: no opening; corrections of 2^(D+1) elements a sample. Reveals: nothing. Error: none.

@@ -1,8 +1,8 @@
 """Histograms: sums of masked vectors by buckets that only their owners know, without an opening.
 
 Owner l has an indicator matrix M over its features' cuts: M[j, b, i] is 1 if sample i of feature j
-lies in bucket b or below, so sums are those of the samples that pass the test at cut b. It publishes
-E = M - A once, with A known to it and the dealer alone. For a masked vector x = F - r,
+lies in bucket b or below, so sums are those of the samples that pass the test at cut b. It
+publishes E = M - A once, with A known to it and the dealer alone. For a masked vector x = F - r,
 
     M x = M F - M r = M F - E r - A r
 
@@ -12,11 +12,12 @@ of which the owner computes M F, every participant E times its own share of r, a
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 
 from privet.arithmetic.limbs import LimbMatrix
-from privet.arithmetic.rings import Z32, RingArray
+from privet.arithmetic.rings import Z36, RingArray
 from privet.arithmetic.shares import Share
 from privet.arrays import BucketArray
 from privet.gates.gate import Cost, Gate
@@ -44,7 +45,8 @@ class Publish(Gate):
     1. The dealer and each owner draw A.
     2. Owners send E = M - A to all: uniform to whoever does not know A.
 
-    Cost: one round, in which each owner sends its matrices over Z32 to all others. Reveals: nothing.
+    Cost: one round, in which each owner sends its matrices over Z36 to all others. Reveals:
+    nothing.
     """
 
     name = "publish indicators"
@@ -54,7 +56,7 @@ class Publish(Gate):
     ) -> Indicators:
         """Draw masks of all indicators."""
         parts = [
-            dealer.private((owners.count(k), cuts, n_samples), Z32, k)
+            dealer.private((owners.count(k), cuts, n_samples), Z36, k)
             for k in range(dealer.n_parties)
         ]
         return Indicators((len(owners), cuts), _in_order(parts, owners), {})
@@ -73,18 +75,24 @@ class Publish(Gate):
         kinds = []
         for k in range(party.n_parties):
             shape = (owners.count(k), cuts, n_samples)
-            kinds.append(Expected(Z32.dtype, shape))
-            drawn = party.private(shape, Z32, k)
+            kinds.append(Expected(np.dtype(np.uint8), (Z36.wire_bytes(prod(shape)),)))
+            drawn = party.private(shape, Z36, k)
             if drawn is not None:
-                masked = (own[:, None, :] <= np.arange(cuts)[:, None]).astype(np.uint32) - drawn
-        parts = party.publish(masked, kinds)
+                masked = (own[:, None, :] <= np.arange(cuts)[:, None]).astype(np.uint64) - drawn
+        sent = party.publish(Z36.to_wire(masked.reshape(-1)), kinds)
+        parts = [
+            Z36.from_wire(message, owners.count(k) * cuts * n_samples).reshape(
+                owners.count(k), cuts, n_samples
+            )
+            for k, message in enumerate(sent)
+        ]
         buckets = dict(zip(mine, own, strict=True))
         return Indicators((len(owners), cuts), _in_order(parts, owners), buckets)
 
     @staticmethod
     def cost(n_features: int, cuts: int, n_samples: int, n_parties: int) -> Cost:
         """Return the cost for that many features, cuts and samples."""
-        matrices = Z32.nbytes((n_features, cuts, n_samples))
+        matrices = Z36.wire_bytes(n_features * cuts * n_samples)
         return Cost(rounds=1, online=(n_parties - 1) * matrices)
 
 
@@ -100,37 +108,50 @@ def _in_order(parts: list[RingArray], owners: tuple[int, ...]) -> LimbMatrix:
 
 
 class Histogram(Gate):
-    """Sum masked vectors, (K, N), over the samples that pass each cut of each feature: (J, C, K).
+    """Sum masked vectors, (K, N) each, over the samples that pass each cut of each feature.
 
-    Cost: no opening; corrections for the sums. Reveals: nothing. Error: none.
+    Returns shares of shape (J, C, K). Cost: no opening; corrections for the sums. Reveals: nothing.
+    Error: none.
     """
 
     name = "histogram"
 
-    def deal(self, dealer: Dealer, indicators: Indicators, x: Masked) -> Share:
+    def deal(self, dealer: Dealer, indicators: Indicators, *vectors: Masked) -> list[Share]:
         """Multiply masks with masks."""
-        sums = indicators.matrix.times(x.mask.known.T, x.ring)
-        dealer.derive(sums, x.ring)
-        return Share.unknown((*indicators.shape, x.shape[0]), x.ring)
+        factors = [(x.mask.known.T, x.ring) for x in vectors]
+        for sums, x in zip(indicators.matrix.times(*factors), vectors, strict=True):
+            dealer.derive(sums, x.ring)
+        return [Share.unknown((*indicators.shape, x.shape[0]), x.ring) for x in vectors]
 
-    def run(self, party: Party, indicators: Indicators, x: Masked) -> Share:
+    def run(self, party: Party, indicators: Indicators, *vectors: Masked) -> list[Share]:
         """Multiply masked indicators with our share of the masks, our own with what is public."""
         features, cuts = indicators.shape
-        sums = indicators.matrix.times(x.mask.part.T, x.ring)
-        x.ring.accumulate(sums, party.derived(sums.shape, x.ring).part)
-        result = x.ring.negate(sums).reshape(features, cuts, -1)
-        for j, bucket in indicators.own.items():
-            for k, vector in enumerate(x.opened):
-                # Sums of N < 2^21 numbers below 2^32 are exact in float64.
-                by_bucket = np.bincount(bucket, weights=vector, minlength=cuts + 1)
-                passing = np.cumsum(by_bucket)[:cuts].astype(np.uint64).astype(x.ring.dtype)
-                result[j, :, k] = x.ring.add(result[j, :, k], passing)
-        return Share(result, x.ring)
+        factors = [(x.mask.part.T, x.ring) for x in vectors]
+        found = []
+        for sums, x in zip(indicators.matrix.times(*factors), vectors, strict=True):
+            x.ring.accumulate(sums, party.derived(sums.shape, x.ring).part)
+            result = x.ring.negate(sums).reshape(features, cuts, -1)
+            for j, bucket in indicators.own.items():
+                for k, vector in enumerate(x.opened):
+                    result[j, :, k] += _sums_by_bucket(bucket, vector, cuts + 1)[:cuts]
+            found.append(Share(result, x.ring))
+        return found
 
     @staticmethod
     def cost(n_features: int, cuts: int, vectors: int, itemsize: int) -> Cost:
         """Return the cost for that many features, cuts and vectors."""
         return Cost(offline=n_features * cuts * vectors * itemsize)
+
+
+def _sums_by_bucket(bucket: BucketArray, vector: RingArray, buckets: int) -> RingArray:
+    """Return sums of the samples in each bucket or below it."""
+    # In halves of 20 bits, of which sums of fewer than 2^32 are exact in float64.
+    total = np.zeros(buckets, dtype=np.uint64)
+    for shift in range(0, 8 * vector.itemsize, 20):
+        half = (vector.astype(np.uint64) >> np.uint64(shift)) & np.uint64(0xFFFFF)
+        sums = np.bincount(bucket, weights=half, minlength=buckets)
+        total += sums.astype(np.uint64) << np.uint64(shift)
+    return np.cumsum(total, dtype=np.uint64).astype(vector.dtype)
 
 
 publish = Publish()

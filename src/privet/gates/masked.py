@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -171,7 +172,8 @@ class OpenMasked(Gate):
     @staticmethod
     def cost(shapes: Sequence[tuple[tuple[int, ...], Ring]], n_parties: int) -> Cost:
         """Return the cost for values of these shapes and rings."""
-        return opening_cost(sum(ring.nbytes(shape) for shape, ring in shapes), n_parties)
+        sizes = (ring.wire_bytes(prod(shape)) for shape, ring in shapes)
+        return opening_cost(sum(sizes), n_parties)
 
 
 class Lift(Gate):
@@ -190,7 +192,7 @@ class Lift(Gate):
 
     def deal(self, dealer: Dealer, x: Masked, shift: int = 0, ring: Ring = Z64) -> Lifted:
         """Derive the mask's integer parts."""
-        r = x.mask.known
+        r = x.ring.reduce(x.mask.known)
         u = (r >> r.dtype.type(shift)).astype(ring.dtype)
         masks = [Mask(x.shape, value=u)]
         dealer.derive(u, ring)
@@ -202,7 +204,7 @@ class Lift(Gate):
 
     def run(self, party: Party, x: Masked, shift: int = 0, ring: Ring = Z64) -> Lifted:
         """Find out from the public part whether the sum wrapped around."""
-        c = x.opened
+        c = x.ring.reduce(x.opened)
         masks = [Mask(x.shape, share=party.derived(x.shape, ring))]
         public = (c >> c.dtype.type(shift)).astype(ring.dtype)
         coefficients: list[RingArray | None] = [None]

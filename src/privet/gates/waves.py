@@ -1,8 +1,8 @@
 """The sigmoid and its derivative of masked values, as Fourier series: no division, no exponential.
 
 On [-16, 16], the sigmoid less 1/2 is continued to an odd function of period 64 with the symmetry
-f(32 - x) = f(x), which is a sine series of odd harmonics w_k = (2k + 1) 2 pi / 64. Its derivative is
-the cosine series with coefficients b_k w_k. By the addition theorems,
+f(32 - x) = f(x), which is a sine series of odd harmonics w_k = (2k + 1) 2 pi / 64. Its derivative
+is the cosine series with coefficients b_k w_k. By the addition theorems,
 
     sin(w(c - r)) = sin(wc) cos(wr) - cos(wc) sin(wr)
 
@@ -26,7 +26,7 @@ from privet.runtime.party import Party
 
 SCORE_BITS = 26
 """Fraction bits of scores: 2^32 is the period of 64."""
-WAVE_BITS = 22
+WAVE_BITS = 20
 """Fraction bits of dealt waves, and of public coefficients; the results have twice as many."""
 RANGE = 16.0
 HARMONICS = 24
@@ -51,8 +51,8 @@ class Waves(Gate):
     2. [p] = 1/2 + sum of b_k (sin(w_k c)[cos(w_k r)] - cos(w_k c)[sin(w_k r)]);
        [h] = sum of b_k w_k (cos(w_k c)[cos(w_k r)] + sin(w_k c)[sin(w_k r)]).
 
-    Cost: no opening; corrections of 48 elements a value. Reveals: nothing. Error: less than 1e-6 for
-    p and 3e-6 for h where |x| <= 16, in fixed point with 2 * WAVE_BITS fraction bits.
+    Cost: no opening; corrections of 48 elements a value. Reveals: nothing. Error: less than 1e-5
+    where |x| <= 16, in fixed point with 2 * WAVE_BITS fraction bits. Beyond, the waves return.
     """
 
     name = "waves"

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import contextlib
 import multiprocessing
+import os
 import socket
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -30,6 +31,10 @@ from privet.transport.identity import Identity, create_identity
 from privet.transport.memory import memory_channels
 from privet.transport.mesh import Member, connect, listen
 from privet.transport.sockets import SocketChannel
+
+
+# What tells the libraries behind numpy's matrix products how many threads to use.
+_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 @dataclass
@@ -177,6 +182,7 @@ def _in_processes(
         identities = {name: create_identity(name, folder) for name in everybody}
         members = stack.enter_context(addresses(names, listeners, identities, network))
         pipes: dict[Connection, str] = {}
+        stack.enter_context(_one_thread_each())
         for index, name in enumerate(everybody):
             ours, theirs = context.Pipe(duplex=False)
             file = None if files is None else files[index]
@@ -191,6 +197,19 @@ def _in_processes(
             stack.callback(process.join)
             stack.callback(process.terminate)
         return _await(pipes, on_progress)
+
+
+@contextlib.contextmanager
+def _one_thread_each() -> Iterator[None]:
+    """Keep matrix products of processes that share the machine from fighting over its cores."""
+    before = {name: os.environ.get(name) for name in _THREADS}
+    os.environ.update({name: value or "1" for name, value in before.items()})
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
 
 
 def _process(pipe: Connection, seat: _Seat, program: Program, names: list[str], data: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -37,18 +38,6 @@ def join(parts: Sequence[Array]) -> Array:
     return np.concatenate([as_bytes(part) for part in parts])
 
 
-def joined_kind(kinds: Sequence[Expected]) -> Expected:
-    """Return the type and shape of `join` of such vectors."""
-    if len(kinds) == 1:
-        return kinds[0]
-    return Expected(np.dtype(np.uint8), (sum(kind.nbytes for kind in kinds),))
-
-
-def take_apart(message: Array, kinds: Sequence[Expected]) -> list[Array]:
-    """Take a message of `join` apart again."""
-    return [message] if len(kinds) == 1 else cut_bytes(message, kinds)
-
-
 def cut_bytes(message: Array, kinds: Sequence[Expected]) -> list[Array]:
     """Cut bytes in a row into arrays of these kinds."""
     parts, start = [], 0
@@ -58,3 +47,41 @@ def cut_bytes(message: Array, kinds: Sequence[Expected]) -> list[Array]:
         parts.append(message[start:end].copy().view(kind.dtype).reshape(kind.shape))
         start = end
     return parts
+
+
+@dataclass(frozen=True)
+class Letter:
+    """Vectors of known rings and lengths as one message."""
+
+    rings: Sequence[Ring]
+    lengths: Sequence[int]
+
+    @property
+    def _kinds(self) -> list[Expected]:
+        return [
+            Expected(np.dtype(np.uint8), (ring.wire_bytes(length),))
+            if ring.width
+            else Expected(ring.dtype, (length,))
+            for ring, length in zip(self.rings, self.lengths, strict=True)
+        ]
+
+    @property
+    def kind(self) -> Expected:
+        """The type and shape of the message."""
+        kinds = self._kinds
+        if len(kinds) == 1:
+            return kinds[0]
+        return Expected(np.dtype(np.uint8), (sum(kind.nbytes for kind in kinds),))
+
+    def write(self, vectors: Sequence[RingArray]) -> Array:
+        """Return the message."""
+        return join([r.to_wire(vector) for r, vector in zip(self.rings, vectors, strict=True)])
+
+    def read(self, message: Array) -> list[RingArray]:
+        """Return the vectors of a message."""
+        kinds = self._kinds
+        parts = [message] if len(kinds) == 1 else cut_bytes(message, kinds)
+        return [
+            ring.from_wire(part, length)
+            for ring, part, length in zip(self.rings, parts, self.lengths, strict=True)
+        ]

@@ -18,22 +18,14 @@ from privet.arithmetic.rings import Ring, RingArray, add_counting_wraps
 from privet.arithmetic.shares import Share
 from privet.runtime.correlations import CLOSING, Source
 from privet.runtime.ledger import Ledger
-from privet.runtime.packing import (
-    add_up,
-    as_bytes,
-    cut_bytes,
-    even_slices,
-    join,
-    joined_kind,
-    take_apart,
-)
+from privet.runtime.packing import Letter, add_up, as_bytes, cut_bytes, even_slices, join
 from privet.runtime.runtime import Runtime
 from privet.transport.channel import Array, Channel, Expected
 
 # Openings of up to this many bytes go all-to-all, in one delay. Larger ones are summed in slices,
-# each by one participant, which takes two delays and 2/n of the bytes. The limit is what a link of
-# 5 ms and 100 Mbit/s carries in a delay.
-ALL_TO_ALL_BYTES = 1 << 16
+# each by one participant, which takes two delays and 2/n of the bytes. At the limit, four
+# participants that share 100 Mbit/s save in bytes a little more than a second delay of 5 ms.
+ALL_TO_ALL_BYTES = 1 << 14
 
 
 _Fold = Callable[[list[list[RingArray]], list[slice]], list[RingArray]]
@@ -157,7 +149,8 @@ class Party(Runtime):
         def fold(pieces: list[list[RingArray]], _: list[slice]) -> list[RingArray]:
             return [add_up(ring, column) for ring, *column in zip(rings, *pieces, strict=True)]
 
-        return self._open([share.part for share in masked], fold)
+        opened = self._open([share.part for share in masked], fold, rings)
+        return tuple(ring.reduce(value) for ring, value in zip(rings, opened, strict=True))
 
     def open_counting_wraps(self, masked: Share) -> tuple[RingArray, RingArray]:
         """Open one value, and return with it our share of how often its shares wrapped around.
@@ -173,7 +166,7 @@ class Party(Runtime):
                 wraps.reshape(-1)[where[0]] = count
             return [total]
 
-        (value,) = self._open([masked.part], fold)
+        (value,) = self._open([masked.part], fold, [masked.ring])
         return value, wraps
 
     def open_to_owners(
@@ -251,50 +244,55 @@ class Party(Runtime):
         """Check that the dealer has come to the same end."""
         self._source.receive(CLOSING, self._tag.value, "end of the program")
 
-    def _open(self, parts: list[RingArray], fold: _Fold) -> tuple[RingArray, ...]:
+    def _open(
+        self, parts: list[RingArray], fold: _Fold, rings: list[Ring]
+    ) -> tuple[RingArray, ...]:
         flat = [part.reshape(-1) for part in parts]
-        if sum(part.nbytes for part in parts) <= ALL_TO_ALL_BYTES or self.n_parties == 2:
-            totals = self._open_all_to_all(flat, fold)
-        else:
-            totals = self._open_in_slices(flat, fold)
+        size = sum(ring.wire_bytes(part.size) for ring, part in zip(rings, flat, strict=True))
+        in_one_delay = size <= ALL_TO_ALL_BYTES or self.n_parties == 2
+        totals = (self._open_all_to_all if in_one_delay else self._open_in_slices)(
+            flat, fold, rings
+        )
         values = [total.reshape(part.shape) for total, part in zip(totals, parts, strict=True)]
         for value in values:
             self._show(value)
         return tuple(values)
 
-    def _open_all_to_all(self, parts: list[RingArray], fold: _Fold) -> list[RingArray]:
+    def _open_all_to_all(
+        self, parts: list[RingArray], fold: _Fold, rings: list[Ring]
+    ) -> list[RingArray]:
         """Send everything to everybody, and add up."""
-        message = join(parts)
-        kinds = [Expected(part.dtype, part.shape) for part in parts]
+        letter = Letter(rings, [part.size for part in parts])
         received = self._exchange(
-            dict.fromkeys(self._peers, message),
-            dict.fromkeys(self._peers, Expected(message.dtype, message.shape)),
+            dict.fromkeys(self._peers, letter.write(parts)),
+            dict.fromkeys(self._peers, letter.kind),
         )
-        pieces = [parts, *(take_apart(theirs, kinds) for theirs in received.values())]
+        pieces = [parts, *(letter.read(theirs) for theirs in received.values())]
         return fold(pieces, [slice(0, part.size) for part in parts])
 
-    def _open_in_slices(self, parts: list[RingArray], fold: _Fold) -> list[RingArray]:
+    def _open_in_slices(
+        self, parts: list[RingArray], fold: _Fold, rings: list[Ring]
+    ) -> list[RingArray]:
         """Send slice k to participant k; add our own slice up; send the sum to all."""
         cuts = [even_slices(part.size, self.n_parties) for part in parts]
         sliced = [[part[cut[k]] for part, cut in zip(parts, cuts, strict=True)] for k in self._all]
-        kinds = [[Expected(piece.dtype, piece.shape) for piece in pieces] for pieces in sliced]
-        joined = [joined_kind(kind) for kind in kinds]
+        letters = [Letter(rings, [piece.size for piece in pieces]) for pieces in sliced]
+        ours = letters[self.index]
 
         received = self._exchange(
-            {self.names[k]: join(sliced[k]) for k in self._others},
-            dict.fromkeys(self._peers, joined[self.index]),
+            {self.names[k]: letters[k].write(sliced[k]) for k in self._others},
+            dict.fromkeys(self._peers, ours.kind),
         )
-        ours = kinds[self.index]
-        pieces = [sliced[self.index], *(take_apart(theirs, ours) for theirs in received.values())]
+        pieces = [sliced[self.index], *(ours.read(theirs) for theirs in received.values())]
         sums = fold(pieces, [cut[self.index] for cut in cuts])
 
         received = self._exchange(
-            dict.fromkeys(self._peers, join(sums)),
-            {self.names[k]: joined[k] for k in self._others},
+            dict.fromkeys(self._peers, ours.write(sums)),
+            {self.names[k]: letters[k].kind for k in self._others},
         )
         totals = [np.empty_like(part) for part in parts]
         for k in self._all:
-            found = sums if k == self.index else take_apart(received[self.names[k]], kinds[k])
+            found = sums if k == self.index else letters[k].read(received[self.names[k]])
             for total, cut, piece in zip(totals, cuts, found, strict=True):
                 total[cut[k]] = piece
         return totals

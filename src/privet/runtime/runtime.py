@@ -80,9 +80,9 @@ class Runtime(ABC):
     ) -> tuple[int, int] | None:
         """Reveal which of several things was chosen to all, and a detail of it to its owner alone.
 
-        `choice[0]` is the chosen thing; `choice[1 + m]` is the detail plus one if participant m owns
-        the thing and zero otherwise, and goes to m. One round. Returns the thing and the detail,
-        -1 to those who do not own it.
+        `choice[0]` is the chosen thing; `choice[1 + m]`, which goes to m, is the detail plus one if
+        participant m owns the thing, and zero otherwise. One round. Returns the thing and the
+        detail, -1 to those who do not own it.
         """
 
     def progress(self, done: int) -> None:

@@ -2,14 +2,14 @@
 
 Division after normalising: y = H + l2 is multiplied by the power of two that brings it to
 [top / 2, top), and G with it; a polynomial guesses the reciprocal there, and one step of Newton's
-corrects it. Bounds and errors: docs/decisions/0014-division.md.
+corrects it. Bounds and errors: docs/decisions/0014-quotients.md.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from privet.arithmetic.rings import Z32, Z64
+from privet.arithmetic.rings import Z16, Z32, Z64
 from privet.arithmetic.shares import Share
 from privet.gates.lookup import lookup, lookup_size
 from privet.gates.masked import Lifted, Mask, Masked, lift, mask
@@ -39,7 +39,7 @@ def low_bits(x: Share) -> Share:
 def quotient(
     runtime: Runtime, scales: Scales, g: Masked, h: Masked, bias: np.ndarray | int = 0
 ) -> Share:
-    """Return G / (H + l2) for masked sums g over Z32 and h >= 0 over Z32 or Z16, in `unit`s.
+    """Return G / (H + l2) for masked sums g and h >= 0, in `unit`s.
 
     1. Count how many of l2 * 2^e, e = 1, 2, ..., y reaches (one opening of bits).
     2. Look 2^(E - e) up there, times y and times G: m and a normalised G (one byte).
@@ -54,13 +54,13 @@ def quotient(
     Reveals: nothing. Error: see the decision.
     """
     y: Masked | Lifted
-    if h.ring is Z32:
-        y = h.map(lambda a: a << np.uint32(scales.y_bits)) + scales.l2
+    if h.ring is not Z16:
+        y = h.map(lambda a: a << h.ring.dtype.type(scales.y_bits)) + scales.l2
     else:
         y = lift(runtime, h, ring=Z32).times(1 << scales.y_bits) + scales.l2
     with runtime.step("exponent"):
         reached = _count_exponents(runtime, scales, h)
-        wide = scales.weight_bits >= 30
+        wide = g.ring is not Z32 or scales.weight_bits >= 30
         factors = [y, signed_lift(runtime, g) if wide else g]
         selection = lookup(runtime, reached, factors, size=lookup_size(scales.exponents))
     with runtime.step("normalise"):
@@ -125,7 +125,8 @@ def shifted(x: Masked, drop: int) -> Masked:
     """Return a masked value without its low bits, up to one unit: for comparisons alone."""
     if drop == 0:
         return x
-    public = None if x.public is None else x.public >> x.public.dtype.type(drop)
+    kind = x.ring.dtype.type
+    public = None if x.public is None else x.ring.reduce(x.public) >> kind(drop)
     if x.mask.value is None:
         return Masked(x.ring, Mask(x.shape), public)
     return Masked(

@@ -1,8 +1,8 @@
 """How numbers are scaled: rings, fraction bits and bounds, all derived from the plan.
 
-Gradients are summed over Z32, so their fraction bits are what N samples leave. A sum of second
-derivatives plus l2, y, is normalised by a power of two to m in [top / 2, top); quotients follow from
-fixed bit budgets below 2^62 (docs/decisions/0014-division.md).
+Gradients are summed over Z36, so their fraction bits are what N samples leave. A sum of second
+derivatives plus l2, y, is normalised by a power of two to m in [top / 2, top); quotients follow
+from fixed bit budgets below 2^62 (docs/decisions/0014-quotients.md).
 """
 
 from __future__ import annotations
@@ -12,13 +12,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from privet.arithmetic.rings import Z16, Z32, Ring
+from privet.arithmetic.rings import Z16, Z36, Ring
 from privet.errors import ParameterError
 from privet.suites.plan import Plan
 
-SUM_BITS = 30
-"""Sums of gradients stay below 2^30 in size, so that their sign survives over Z32."""
-LARGEST_Y = 1 << 28
+SUM_BITS = 33
+"""Sums of gradients stay below 2^33 in size: their sign survives over Z36, and their products with
+leaf values of 28 bits over Z64."""
+LARGEST_Y = 1 << 33
 GUESS_BITS = 10
 """Fraction bits of the first guess of a reciprocal."""
 NEWTON_BITS = 22
@@ -53,14 +54,15 @@ class Scales:
     def of(cls, plan: Plan) -> Scales:
         """Choose scales for a plan; raise ParameterError if none will do."""
         regression = plan.task == "regression"
-        # A regression's label is at most 1 in size, and its residuals at most 2.
-        room = plan.n_samples * (2.0 if regression else 1.0)
+        # A sum of residuals is at most N times their root mean square: a regression's label has
+        # one of at most 1/2, and training lowers it.
+        room = plan.n_samples * (0.5 if regression else 1.0)
         g_bits = min(20, math.floor(SUM_BITS - math.log2(room)))
         h_limit = plan.n_samples * (1.0 if regression else 0.25)
-        h_bits = 0 if regression else min(20, math.floor(SUM_BITS - 1 - math.log2(h_limit)))
-        if g_bits < 8:
+        h_bits = 0 if regression else min(20, math.floor(math.log2(LARGEST_Y / 4 / h_limit)))
+        if g_bits < 12:
             raise ParameterError(
-                f"protocol: masked sums gradients of at most {1 << 21} samples with 8 fraction "
+                f"protocol: masked sums gradients of at most {1 << 21} samples with 12 fraction "
                 f"bits, not of {plan.n_samples}: use fewer samples"
             )
         y_bits, l2 = _l2_in_units(plan.l2, h_bits, h_limit)
@@ -75,11 +77,11 @@ class Scales:
         return cls(
             g_bits,
             h_bits,
-            Z16 if small else Z32,
+            Z16 if small else Z36,
             y_bits,
             l2,
             exponents,
-            2.0 if regression else 64.0,
+            8.0 if regression else 64.0,
             h_limit,
         )
 
@@ -102,8 +104,8 @@ class Scales:
     def guess(self) -> tuple[list[int], int, int]:
         """Return the integer polynomial whose value at m >> shift is 2^scale * top / m, about.
 
-        As coefficients, from the constant one up, the shift and the scale. Least squares on Chebyshev
-        nodes of [0.47, 1.06] is within a tenth of the best possible error.
+        As coefficients, from the constant one up, the shift and the scale: least squares of the
+        relative error on Chebyshev's nodes of [0.47, 1.06].
         """
         shift = max(0, self.top.bit_length() - COARSE_BITS)
         scale = 58

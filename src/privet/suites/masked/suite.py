@@ -90,7 +90,7 @@ class MaskedSuite(Suite):
         1. Publish the outcomes of all tests and the leaf values of all tables, masked.
         2. Look every sample's leaf up in every table.
         """
-        tables, depth, n_samples = tests.shape
+        tables, _, n_samples = tests.shape
         with runtime.step("infer"):
             outcomes = publish_bits(runtime, tests.fails, shape=tests.shape)
             values = mask(runtime, leaf_values)

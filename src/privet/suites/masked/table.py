@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from privet.arithmetic.rings import Ring
+from privet.arithmetic.rings import Z36, Ring
 from privet.arithmetic.shares import Share, stack
 from privet.arrays import BucketArray
 from privet.gates.choose import MaskedBits, keep, publish_bits
@@ -21,7 +21,7 @@ from privet.suites.masked.scales import Scales
 from privet.suites.masked.tournament import best
 from privet.suites.plan import Plan
 
-WEIGHT_SHIFT = 32
+WEIGHT_SHIFT = 33
 """A quotient, below 2^62, loses this many bits before it is multiplied with G again."""
 HANDICAP_FEATURES = 64
 """Up to so many features, equal scores go to the first: each has a handicap of 2^-21 over the one
@@ -33,7 +33,7 @@ class Nodes:
     """The nodes of a level: their masked gradients and their sums over every cut."""
 
     g: Masked
-    """(nodes, N) over Z32."""
+    """(nodes, N) over Z36."""
     h: Masked
     sums_g: Share
     """(features, cuts, nodes)."""
@@ -50,13 +50,14 @@ def root(runtime: Runtime, plan: Plan, scales: Scales, label: Share, score: Shar
     """
     with runtime.step("gradients"):
         if plan.task == "regression":
-            g = shrink(runtime, score - label, bits=SCORE_BITS - scales.g_bits)
+            drop = (SCORE_BITS - scales.g_bits,)
+            g = shrink(runtime, score - label, bits=drop, ring=Z36)
             h = public_ones(runtime, scales.h_ring, plan.n_samples)
             return [g.map(_row), h.map(_row)]
         p, h_share = _halves(waves(runtime, mask(runtime, low_bits(score))))
         difference = p - label * (1 << (2 * WAVE_BITS - SCORE_BITS))
         bits = [2 * WAVE_BITS - scales.g_bits, 2 * WAVE_BITS - scales.h_bits]
-        found = shrink(runtime, difference, h_share, bits=tuple(bits))
+        found = shrink(runtime, difference, h_share, bits=tuple(bits), ring=Z36)
         return [x.map(_row) for x in found]
 
 
@@ -84,7 +85,7 @@ def sum_nodes(
     A right child is its parent less its left sibling: in what is public, in masks and in sums.
     """
     with runtime.step("histogram"):
-        sums_g, sums_h = histogram(runtime, indicators, g), histogram(runtime, indicators, h)
+        sums_g, sums_h = histogram(runtime, indicators, g, h)
     if parent is None:
         return Nodes(g, h, sums_g, sums_h)
     return Nodes(

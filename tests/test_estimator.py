@@ -34,7 +34,8 @@ def cancer() -> tuple[pd.DataFrame, pd.Series]:
 
 @pytest.mark.filterwarnings("default")  # scikit-learn warns of the optional checks that it skips
 @parametrize_with_checks(
-    [PrivetClassifier(), PrivetRegressor()], expected_failed_checks=lambda _: EXPECTED_FAILURES
+    [PrivetClassifier(protocol="plain"), PrivetRegressor(protocol="plain")],
+    expected_failed_checks=lambda _: EXPECTED_FAILURES,
 )  # type: ignore[misc]
 def test_scikit_learns_conventions(estimator: Any, check: Any) -> None:
     check(estimator)
@@ -226,7 +227,10 @@ def test_a_fitted_model_can_be_saved(cancer: tuple[pd.DataFrame, pd.Series], tmp
 def test_a_secure_protocol(cancer: tuple[pd.DataFrame, pd.Series]) -> None:
     X, y = cancer
     options: dict[str, Any] = {"tables": 2, "depth": 2, "buckets": 8, "partition": 3}
-    secure = PrivetClassifier(protocol="paper", **options).fit(X, y)
-    plain = PrivetClassifier(**options).fit(X, y)
-    assert np.abs(secure.predict_proba(X) - plain.predict_proba(X)).mean() < 0.05
-    assert abs(secure.score(X, y) - plain.score(X, y)) < 0.02
+    plain = PrivetClassifier(protocol="plain", **options).fit(X, y)
+    paper = PrivetClassifier(protocol="paper", **options).fit(X, y)
+    assert np.abs(paper.predict_proba(X) - plain.predict_proba(X)).mean() < 0.05
+    assert abs(paper.score(X, y) - plain.score(X, y)) < 0.02
+    default = PrivetClassifier(**options).fit(X, y)
+    assert default.protocol == "masked"
+    assert np.abs(default.predict_proba(X) - plain.predict_proba(X)).max() < 1e-4

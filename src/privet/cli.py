@@ -27,7 +27,7 @@ from rich.table import Table
 from rich.text import Text
 
 from privet.boosting.model import Model
-from privet.boosting.trainer import PROTOCOLS
+from privet.boosting.trainer import DEFAULT_PROTOCOL, PROTOCOLS
 from privet.data.datasets import DATASETS
 from privet.errors import (
     CorrelationError,
@@ -104,7 +104,9 @@ def simulate(
         typer.Option(help="What to learn from a file.", show_default="by the label: 0 and 1?"),
     ] = None,
     parties: Annotated[int, typer.Option(help="How many; the last one has the label.")] = 4,
-    protocol: Annotated[str, typer.Option(help=f"One of: {', '.join(PROTOCOLS)}.")] = "plain",
+    protocol: Annotated[
+        str, typer.Option(help=f"One of: {', '.join(PROTOCOLS)}.")
+    ] = DEFAULT_PROTOCOL,
     network: Annotated[
         str,
         typer.Option(help=f"Of a secure protocol: {', '.join(NETWORKS)}, or DELAY_MS,MBIT."),

@@ -29,7 +29,7 @@ from privet.arrays import FloatArray
 from privet.boosting.binning import bucket_columns
 from privet.boosting.model import Model
 from privet.boosting.params import Params
-from privet.boosting.trainer import train
+from privet.boosting.trainer import DEFAULT_PROTOCOL, train
 from privet.config import Task
 from privet.errors import DataError, ParameterError
 
@@ -43,9 +43,9 @@ class FederatedEstimator(BaseEstimator):
     Parameters
     ----------
     protocol : str
-        How the parties compute. `"plain"`: in the clear, the reference for everything else.
-        `"paper"`: on secret shares, as threads of this process, by the paper's protocol. The parts
-        of the model that the parties end with are joined: `predict` is in the clear.
+        How the parties compute. `"masked"`: on secret shares, as threads of this process. `"paper"`:
+        the same by the paper's protocol, much slower. `"plain"`: in the clear, the reference for
+        both. Parts of the model that the parties end with are joined: `predict` is in the clear.
     partition : int, sequence or mapping
         Which columns of a single table belong to which party. A number: that many parties, evenly.
         A sequence of sequences, or a mapping from party names to sequences: the columns of each
@@ -72,7 +72,7 @@ class FederatedEstimator(BaseEstimator):
     def __init__(
         self,
         *,
-        protocol: str = "plain",
+        protocol: str = DEFAULT_PROTOCOL,
         partition: int | Sequence[Sequence[Any]] | Mapping[str, Sequence[Any]] = 2,
         tables: int = _DEFAULT.tables,
         depth: int = _DEFAULT.depth,

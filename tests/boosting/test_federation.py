@@ -98,14 +98,14 @@ def test_ties_missing_values_and_constants() -> None:
 
 
 def trial(
-    sizes: list[int], seed: int, **changes: Any
+    sizes: list[int], seed: int, protocol: str = "paper", **changes: Any
 ) -> tuple[Trial, list[tuple[PartyData, FloatArray | None]]]:
     x = columns(sum(sizes), seed)
     values = {"task": "classification", "tables": 2, "depth": 2, "buckets": 8, **changes}
     params = Params.parse(values)
     parties = bucketed(x, sizes, params.buckets)
     federation = Federation(
-        "paper",
+        protocol,
         params,
         tuple(party.owner for party in parties),
         tuple(Feature(name, party.owner) for party in parties for name in party.names),
@@ -270,7 +270,10 @@ def test_a_label_of_any_scale(scale: float) -> None:
     label = np.array([1.0, 2.0, 6.0]) * scale
     unit = LabelUnit.of(label, 3.0 * scale)
     shrunk = unit.shrink(label)
-    assert 0.5 < np.abs(shrunk).max() <= 1.0
+    typical, largest = np.sqrt(np.mean(shrunk**2)), np.abs(shrunk).max()
+    assert typical <= 0.5
+    assert largest <= 4.0
+    assert typical > 0.25 or largest > 2.0
     assert unit.restore(shrunk) == pytest.approx(label, rel=1e-12)
 
 

@@ -11,7 +11,8 @@ from privet.arithmetic.shares import Share
 from privet.errors import CorrelationError, PeerError, PeerMisbehavedError
 from privet.gates.gate import Cost, opening_cost
 from privet.runtime.ledger import Disclosure
-from privet.runtime.party import ALL_TO_ALL_BYTES, Party
+from privet.runtime.opening import ALL_TO_ALL_BYTES
+from privet.runtime.party import Party
 from privet.runtime.runtime import Runtime
 from tests.runtime.harness import play
 

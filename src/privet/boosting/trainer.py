@@ -16,14 +16,15 @@ from privet.boosting.part import ModelPart, join
 from privet.errors import DataError, ParameterError
 from privet.runtime.launcher import Outcome, simulate
 
-PROTOCOLS: tuple[str, ...] = ("plain", *SUITES)
+PROTOCOLS: tuple[str, ...] = (*SUITES, "plain")
+DEFAULT_PROTOCOL = "masked"
 
 
 def train(
     parties: Sequence[BucketedColumns],
     label: FloatArray,
     params: Params,
-    protocol: str = "plain",
+    protocol: str = DEFAULT_PROTOCOL,
     on_table: reference.OnTable | None = None,
 ) -> Model:
     """Check that the parties' columns and the label fit together, then train a model on them.

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from privet.runtime.dealer import Dealer
-from privet.runtime.party import ALL_TO_ALL_BYTES, Party
+from privet.runtime.opening import ALL_TO_ALL_BYTES
+from privet.runtime.party import Party
 from privet.runtime.runtime import Runtime
 
 

@@ -23,6 +23,7 @@ from privet.arithmetic.rings import Z64, Ring, RingArray
 from privet.arithmetic.shares import Share
 from privet.gates.gate import Cost, Gate, opening_cost
 from privet.runtime.dealer import Dealer
+from privet.runtime.packing import even_slices
 from privet.runtime.party import Party
 
 
@@ -172,8 +173,19 @@ class OpenMasked(Gate):
     @staticmethod
     def cost(shapes: Sequence[tuple[tuple[int, ...], Ring]], n_parties: int) -> Cost:
         """Return the cost for values of these shapes and rings."""
-        sizes = (ring.wire_bytes(prod(shape)) for shape, ring in shapes)
-        return opening_cost(sum(sizes), n_parties)
+        counts = [(prod(shape), ring) for shape, ring in shapes]
+        if len({ring.name for _, ring in counts}) == 1:  # as one vector
+            counts = [(sum(count for count, _ in counts), counts[0][1])]
+        whole = sum(ring.wire_bytes(count) for count, ring in counts)
+        cost = opening_cost(whole, n_parties)
+        if cost.rounds == 1:
+            return cost
+        slices = sum(
+            ring.wire_bytes(part.stop - part.start)
+            for count, ring in counts
+            for part in even_slices(count, n_parties)
+        )
+        return Cost(rounds=2, online=2 * (n_parties - 1) * slices)
 
 
 class Lift(Gate):

@@ -38,7 +38,8 @@ class Dealer(Runtime):
         """Give the participants shares of a value that only we know."""
         self._tag.note(self.step_name, "derived", value.shape, ring)
         drawn = self._total([prg.uniform(value.shape, ring) for prg in self._shared], ring)
-        self._sink.send(self._next_turn(value.nbytes), ring.subtract(value, drawn), self._tag.value)
+        correction = ring.subtract(value, drawn).reshape(-1)
+        self._sink.send(self._next_turn(value.nbytes), correction, self._tag.value)
 
     def permutation(self, length: int, owner: int) -> npt.NDArray[np.intp]:
         """Return a fresh uniform permutation that one participant knows, too."""

@@ -32,7 +32,6 @@ from privet.transport.memory import memory_channels
 from privet.transport.mesh import Member, connect, listen
 from privet.transport.sockets import SocketChannel
 
-
 # What tells the libraries behind numpy's matrix products how many threads to use.
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 

@@ -18,18 +18,10 @@ from privet.arithmetic.rings import Ring, RingArray, add_counting_wraps
 from privet.arithmetic.shares import Share
 from privet.runtime.correlations import CLOSING, Source
 from privet.runtime.ledger import Ledger
-from privet.runtime.packing import Letter, add_up, as_bytes, cut_bytes, even_slices, join
+from privet.runtime.opening import Fold, Opening
+from privet.runtime.packing import add_up, as_bytes, cut_bytes, join
 from privet.runtime.runtime import Runtime
 from privet.transport.channel import Array, Channel, Expected
-
-# Openings of up to this many bytes go all-to-all, in one delay. Larger ones are summed in slices,
-# each by one participant, which takes two delays and 2/n of the bytes. At the limit, four
-# participants that share 100 Mbit/s save in bytes a little more than a second delay of 5 ms.
-ALL_TO_ALL_BYTES = 1 << 14
-
-
-_Fold = Callable[[list[list[RingArray]], list[slice]], list[RingArray]]
-"""Adds up pieces, [participant][array], that lie at the given slices of their arrays."""
 
 
 class Party(Runtime):
@@ -48,6 +40,7 @@ class Party(Runtime):
         self._peers = [name for name in names if name != self.name]
         self._all = range(len(names))
         self._others = [k for k in self._all if k != index]
+        self._opening = Opening(self.names, index, self._exchange)
         channel.where = lambda: self.step_name
         dealing, seed = source.start(index)
         self.note(dealing)
@@ -66,13 +59,13 @@ class Party(Runtime):
         """Return our share of a value that the dealer derived from its masks."""
         self._tag.note(self.step_name, "derived", shape, ring)
         part = self._shared.uniform(shape, ring)
-        expected = Expected(ring.dtype, shape)
+        expected = Expected(ring.dtype, (part.size,))
         if self._next_turn(expected.nbytes) == self.index:
             correction = self._source.receive(expected, self._tag.value, self.step_name)
             traffic = self.meter.offline[self.step_name]
             traffic.messages += 1
             traffic.received += correction.nbytes
-            ring.accumulate(part, correction)
+            ring.accumulate(part, correction.reshape(shape))
         return Share(part, ring)
 
     def permutation(self, length: int, owner: int) -> npt.NDArray[np.intp] | None:
@@ -141,9 +134,9 @@ class Party(Runtime):
         if len(masked) > 1 and all(ring is rings[0] for ring in rings):
             # As one vector, which is sent and added up without being taken apart.
             joined = np.concatenate([share.part.reshape(-1) for share in masked])
-            (opened,) = self.open(Share(joined, rings[0]))
+            (whole,) = self.open(Share(joined, rings[0]))
             ends = np.cumsum([share.size for share in masked])[:-1]
-            pieces = np.split(opened, ends)
+            pieces = np.split(whole, ends)
             return tuple(p.reshape(s.shape) for p, s in zip(pieces, masked, strict=True))
 
         def fold(pieces: list[list[RingArray]], _: list[slice]) -> list[RingArray]:
@@ -244,58 +237,12 @@ class Party(Runtime):
         """Check that the dealer has come to the same end."""
         self._source.receive(CLOSING, self._tag.value, "end of the program")
 
-    def _open(
-        self, parts: list[RingArray], fold: _Fold, rings: list[Ring]
-    ) -> tuple[RingArray, ...]:
-        flat = [part.reshape(-1) for part in parts]
-        size = sum(ring.wire_bytes(part.size) for ring, part in zip(rings, flat, strict=True))
-        in_one_delay = size <= ALL_TO_ALL_BYTES or self.n_parties == 2
-        totals = (self._open_all_to_all if in_one_delay else self._open_in_slices)(
-            flat, fold, rings
-        )
+    def _open(self, parts: list[RingArray], fold: Fold, rings: list[Ring]) -> tuple[RingArray, ...]:
+        totals = self._opening.totals([part.reshape(-1) for part in parts], fold, rings)
         values = [total.reshape(part.shape) for total, part in zip(totals, parts, strict=True)]
-        for value in values:
-            self._show(value)
+        for ring, value in zip(rings, values, strict=True):
+            self._show(ring.reduce(value))
         return tuple(values)
-
-    def _open_all_to_all(
-        self, parts: list[RingArray], fold: _Fold, rings: list[Ring]
-    ) -> list[RingArray]:
-        """Send everything to everybody, and add up."""
-        letter = Letter(rings, [part.size for part in parts])
-        received = self._exchange(
-            dict.fromkeys(self._peers, letter.write(parts)),
-            dict.fromkeys(self._peers, letter.kind),
-        )
-        pieces = [parts, *(letter.read(theirs) for theirs in received.values())]
-        return fold(pieces, [slice(0, part.size) for part in parts])
-
-    def _open_in_slices(
-        self, parts: list[RingArray], fold: _Fold, rings: list[Ring]
-    ) -> list[RingArray]:
-        """Send slice k to participant k; add our own slice up; send the sum to all."""
-        cuts = [even_slices(part.size, self.n_parties) for part in parts]
-        sliced = [[part[cut[k]] for part, cut in zip(parts, cuts, strict=True)] for k in self._all]
-        letters = [Letter(rings, [piece.size for piece in pieces]) for pieces in sliced]
-        ours = letters[self.index]
-
-        received = self._exchange(
-            {self.names[k]: letters[k].write(sliced[k]) for k in self._others},
-            dict.fromkeys(self._peers, ours.kind),
-        )
-        pieces = [sliced[self.index], *(ours.read(theirs) for theirs in received.values())]
-        sums = fold(pieces, [cut[self.index] for cut in cuts])
-
-        received = self._exchange(
-            dict.fromkeys(self._peers, ours.write(sums)),
-            {self.names[k]: letters[k].kind for k in self._others},
-        )
-        totals = [np.empty_like(part) for part in parts]
-        for k in self._all:
-            found = sums if k == self.index else letters[k].read(received[self.names[k]])
-            for total, cut, piece in zip(totals, cuts, found, strict=True):
-                total[cut[k]] = piece
-        return totals
 
     def _show(self, opened: RingArray) -> None:
         if self.on_open is not None:

@@ -18,7 +18,7 @@ from privet.boosting.objective import check_label
 from privet.boosting.params import Params
 from privet.boosting.part import join
 from privet.boosting.reference import OnTable
-from privet.boosting.trainer import train, train_federated
+from privet.boosting.trainer import DEFAULT_PROTOCOL, train, train_federated
 from privet.config import Config, Task
 from privet.data.datasets import DATASETS, DataSet, load_dataset
 from privet.data.frame import Frame
@@ -37,7 +37,7 @@ class Experiment(Config):
 
     data: str
     n_parties: Annotated[int, Field(ge=2)]
-    protocol: str = "plain"
+    protocol: str = DEFAULT_PROTOCOL
     network: str = "memory"
     """How the parties of a secure protocol are connected: see `privet.simulate`."""
     params: dict[str, Any] = Field(default_factory=dict)

@@ -7,14 +7,17 @@ corrects it. Bounds and errors: docs/decisions/0014-quotients.md.
 
 from __future__ import annotations
 
+from math import prod
+
 import numpy as np
 
-from privet.arithmetic.rings import Z16, Z32, Z64
+from privet.arithmetic.rings import Z8, Z16, Z32, Z64, Ring
 from privet.arithmetic.shares import Share
-from privet.gates.lookup import lookup, lookup_size
-from privet.gates.masked import Lifted, Mask, Masked, lift, mask
-from privet.gates.polynomial import polynomial
-from privet.gates.threshold import count_reached
+from privet.gates.gate import Cost
+from privet.gates.lookup import Lookup, lookup, lookup_size
+from privet.gates.masked import Lift, Lifted, Mask, Masked, OpenMasked, lift, mask
+from privet.gates.polynomial import Polynomial, polynomial
+from privet.gates.threshold import CountReached, count_reached
 from privet.runtime.runtime import Runtime
 from privet.suites.masked.scales import GUESS_BITS, NEWTON_BITS, Scales
 
@@ -50,18 +53,21 @@ def quotient(
 
     `bias` is subtracted from (1 + e) in units of 2^-NEWTON_BITS: a relative handicap.
 
-    Cost: five openings, of 2L - 1 bits for each exponent, 1, 8 (or 12), 8 and 4 (or 8) bytes.
-    Reveals: nothing. Error: see the decision.
+    Cost: `quotient_cost`: five openings, of 2L - 1 bits for each exponent, 1, 12 (or 12.5), 8 and 4
+    (or 8) bytes. Reveals: nothing. Error: see the decision.
     """
     y: Masked | Lifted
     if h.ring is not Z16:
         y = h.map(lambda a: a << h.ring.dtype.type(scales.y_bits)) + scales.l2
     else:
-        y = lift(runtime, h, ring=Z32).times(1 << scales.y_bits) + scales.l2
+        y = lift(runtime, h, ring=scales.y_ring).times(1 << scales.y_bits) + scales.l2
     with runtime.step("exponent"):
-        reached = _count_exponents(runtime, scales, h)
-        wide = g.ring is not Z32 or scales.weight_bits >= 30
-        factors = [y, signed_lift(runtime, g) if wide else g]
+        if scales.exponents:
+            bits, thresholds, drop = exponent_thresholds(scales)
+            reached = count_reached(runtime, shifted(h, drop), thresholds, *bits)
+        else:
+            reached = runtime.public(Z8.zeros(h.shape), Z8)
+        factors = [y, signed_lift(runtime, g)]
         selection = lookup(runtime, reached, factors, size=lookup_size(scales.exponents))
     with runtime.step("normalise"):
         exponents = lookup_size(scales.exponents)
@@ -83,12 +89,12 @@ def quotient(
         drop = newton_shift(scales)
         if drop < 0:
             error = error * (1 << -drop)
-        fits = whole.bit_length() - min(drop, 0) - 7 < 30
-        masked_error = mask(runtime, low_bits(error) if fits else error)
+        masked_error = mask(runtime, low_bits(error) if _fits_32_bits(scales) else error)
         e = signed_lift(runtime, masked_error, shift=max(drop, 0))
         one = round(whole * 2.0**-drop)
         factor = e + (one - np.asarray(bias).astype(np.int64))
-        return polynomial(runtime, [(1, (numerator, z, factor))])
+        result: Share = polynomial(runtime, [(1, (numerator, z, factor))])
+        return result
 
 
 def newton_shift(scales: Scales) -> int:
@@ -104,21 +110,54 @@ def unit(scales: Scales) -> float:
     return float(2.0**power / (scales.top * one))
 
 
-def lifted_share(runtime: Runtime, x: Lifted) -> Share:
-    """Return a lifted value as a share."""
-    return polynomial(runtime, [(1, (x,))])
+def exponent_thresholds(scales: Scales) -> tuple[tuple[int, int], list[int], int]:
+    """Return how to count how often l2 was doubled, on as few bits of h as will do.
 
-
-def _count_exponents(runtime: Runtime, scales: Scales, h: Masked) -> Share:
-    """Count, on as few bits of h as will do, how often l2 was doubled."""
-    limit = scales.h_limit * 2.0**scales.h_bits
-    # A unit of an eighth of l2 is fine enough: m may leave [top / 2, top) by that much.
-    drop = max(0, (scales.l2 >> scales.y_bits).bit_length() - 5)
-    width = int(limit).bit_length() + 1 - drop
-    thresholds = [max(1, t >> drop) for t in scales.thresholds()]
+    As the width to compare on and its digits' length, the thresholds, and how many low bits of h
+    are dropped: a unit of a sixteenth of l2 is fine enough, since m may leave [top / 2, top) by
+    that much.
+    """
+    bits = int(scales.h_limit * 2.0**scales.h_bits).bit_length()
+    drop = min(bits - 1, max(0, (scales.l2 >> scales.y_bits).bit_length() - 5))
+    width = bits + 1 - drop
     digits = -(-(width - 1) // 8)
-    coarse = shifted(h, drop)
-    return count_reached(runtime, coarse, thresholds, width, -(-(width - 1) // digits))
+    thresholds = [max(1, t >> drop) for t in scales.thresholds()]
+    return (width, -(-(width - 1) // digits)), thresholds, drop
+
+
+def _fits_32_bits(scales: Scales) -> bool:
+    """Return whether the error of a guess does: it is below 2^-7."""
+    return (scales.top << GUESS_BITS).bit_length() - min(newton_shift(scales), 0) - 7 < 30
+
+
+def quotient_cost(
+    scales: Scales, shape: tuple[int, ...], g_ring: Ring, h_ring: Ring, n_parties: int
+) -> Cost:
+    """Return the cost of `quotient`."""
+    count = prod(shape)
+    y_ring = scales.y_ring
+    _, shift, scale = scales.guess()
+    (width, digit), thresholds, _ = exponent_thresholds(scales)
+    size = lookup_size(scales.exponents)
+    error_ring = Z32 if _fits_32_bits(scales) else Z64
+    masks = 2  # every lifted value here has a mask and its top bit, but an undivided one over Z64
+    over_z64 = 2 if scales.weight_bits > 28 else 1
+    cost = Lift.cost(shape, Z16, ring=y_ring) if h_ring is Z16 else Cost()
+    if thresholds:
+        cost += CountReached.cost(count, len(thresholds), width, digit, n_parties)
+    cost += Lift.cost(shape, g_ring)
+    y_masks = 2 if h_ring is Z16 else 1
+    cost += Lookup.cost(shape, size, [(y_ring, y_masks), (Z64, masks)], n_parties)
+    cost += OpenMasked.cost([(shape, y_ring), (shape, Z64)], n_parties)
+    cost += Lift.cost(shape, y_ring) + Lift.cost(shape, y_ring, shift)
+    cost += Lift.cost(shape, Z64, max(0, scales.weight_bits - 28))
+    cost += Polynomial.cost(3 + 4 + 5, shape)
+    cost += OpenMasked.cost([(shape, Z64)], n_parties) + Lift.cost(shape, Z64, scale - GUESS_BITS)
+    cost += Polynomial.cost(masks * masks, shape)
+    cost += OpenMasked.cost([(shape, error_ring)], n_parties)
+    cost += Lift.cost(shape, error_ring, max(newton_shift(scales), 0))
+    products = (1 + over_z64) * 3 * 3 - 1 - (over_z64 + 2 + 2)
+    return cost + Polynomial.cost(products, shape)
 
 
 def shifted(x: Masked, drop: int) -> Masked:

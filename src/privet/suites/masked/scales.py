@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from privet.arithmetic.rings import Z16, Z36, Ring
+from privet.arithmetic.rings import Z16, Z32, Z36, Ring
 from privet.errors import ParameterError
 from privet.suites.plan import Plan
 
@@ -67,7 +67,7 @@ class Scales:
             )
         y_bits, l2 = _l2_in_units(plan.l2, h_bits, h_limit)
         largest = h_limit * 2.0 ** (h_bits + y_bits) + l2
-        exponents = max(1, math.floor(math.log2(largest / l2)))
+        exponents = math.floor(math.log2(largest / l2))
         if largest >= LARGEST_Y or exponents > MOST_EXPONENTS:
             raise ParameterError(
                 f"l2: {plan.l2:g} with {plan.n_samples} samples needs more than the "
@@ -89,6 +89,11 @@ class Scales:
     def top(self) -> int:
         """What m stays below: l2 doubled once more than that."""
         return self.l2 << (self.exponents + 1)
+
+    @property
+    def y_ring(self) -> Ring:
+        """The ring that y and m are in."""
+        return Z32 if self.h_ring is Z16 and self.top < 1 << 30 else Z36
 
     @property
     def weight_bits(self) -> int:

@@ -8,7 +8,7 @@ from privet.arithmetic.fixed_point import FixedPoint
 from privet.arithmetic.rings import Z64
 from privet.arithmetic.shares import Share
 from privet.arrays import BucketArray
-from privet.gates.choose import MaskedBits, leaf_lookup, publish_bits
+from privet.gates.choose import MaskedBits, leaf_lookup, present
 from privet.gates.histogram import publish
 from privet.gates.masked import mask
 from privet.gates.waves import SCORE_BITS
@@ -81,7 +81,8 @@ class MaskedSuite(Suite):
         if self.data is None or bucket < 0:
             return None
         row = self.plan.features_of(self.runtime.index).index(feature)
-        return (self.data.buckets[row] > bucket).astype(np.uint8)
+        fails: BucketArray = (self.data.buckets[row] > bucket).astype(np.uint8)
+        return fails
 
     @classmethod
     def infer(cls, runtime: Runtime, tests: AppliedTests, leaf_values: Share) -> Share:
@@ -92,8 +93,7 @@ class MaskedSuite(Suite):
         """
         tables, _, n_samples = tests.shape
         with runtime.step("infer"):
-            outcomes = publish_bits(runtime, tests.fails, shape=tests.shape)
-            values = mask(runtime, leaf_values)
+            outcomes, values = present(runtime, tests.fails, leaf_values, shape=tests.shape)
             total = Share.unknown((n_samples,), Z64)
             if leaf_values.known:
                 total = Share(Z64.zeros((n_samples,)), Z64)

@@ -216,4 +216,5 @@ def leaf_values(
 def rounded(runtime: Runtime, x: Share, bits: int) -> Share:
     """Divide a share over Z64 by 2^bits, rounding at random."""
     lifted: Lifted = signed_lift(runtime, mask(runtime, x), shift=bits)
-    return polynomial(runtime, [(1, (lifted,))])
+    result: Share = polynomial(runtime, [(1, (lifted,))])
+    return result

@@ -10,7 +10,7 @@ ifneq ($(wildcard ../shared/data),)
 export PRIVET_DATA ?= $(abspath ../shared/data)
 endif
 
-.PHONY: setup demo test lint format bench-reference bench-gates bench-paper clean
+.PHONY: setup demo test lint format bench-reference bench-gates bench-paper bench-protocols clean
 
 setup: $(READY)
 
@@ -48,6 +48,9 @@ bench-gates: setup
 bench-paper: setup
 	$(BIN)/python benchmarks/paper_costs.py
 	$(BIN)/python benchmarks/division.py
+
+bench-protocols: setup
+	$(BIN)/python benchmarks/protocols.py
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

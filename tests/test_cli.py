@@ -67,14 +67,16 @@ def test_simulate(tmp_path: Path) -> None:
 
 
 def test_a_reader_that_leaves_does_not_lose_the_files(tmp_path: Path) -> None:
-    command = f"{sys.executable} -m privet simulate --data breast-cancer --save m.json | true"
+    options = "--data breast-cancer --protocol plain --save m.json"
+    command = f"{sys.executable} -m privet simulate {options} | true"
     subprocess.run(["/bin/sh", "-c", command], cwd=tmp_path, timeout=60, check=False)  # noqa: S603
     assert load_model(tmp_path / "m.json").n_tables == 10
 
 
 def test_the_base_score_is_passed_on(tmp_path: Path) -> None:
     done = privet(
-        *("simulate", "--data", "breast-cancer", "--base-score", "0.5", "--save", "m.json"),
+        *("simulate", "--data", "breast-cancer", "--protocol", "plain"),
+        *("--base-score", "0.5", "--save", "m.json"),
         cwd=tmp_path,
     )
     assert done.returncode == 0, done.stderr

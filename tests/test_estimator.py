@@ -44,15 +44,17 @@ def test_scikit_learns_conventions(estimator: Any, check: Any) -> None:
 def test_one_table_or_one_per_party(cancer: tuple[pd.DataFrame, pd.Series]) -> None:
     X, y = cancer
     tables = [X.iloc[:, :10], X.iloc[:, 10:20], X.iloc[:, 20:]]
-    whole = PrivetClassifier(partition=3).fit(X, y)
-    parts = PrivetClassifier().fit(tables, y)
+    whole = PrivetClassifier(protocol="plain", partition=3).fit(X, y)
+    parts = PrivetClassifier(protocol="plain").fit(tables, y)
     assert whole.model_ == parts.model_
     assert [f.owner for f in parts.model_.features[::10]] == ["party1", "party2", "party3"]
     assert parts.n_features_in_ == 30
     assert list(parts.feature_names_in_) == list(X.columns)
     assert (parts.predict_proba(tables) == whole.predict_proba(X)).all()
     assert (parts.predict(X) == whole.predict(X)).all()
-    as_arrays = PrivetClassifier().fit([table.to_numpy() for table in tables], y.to_numpy())
+    as_arrays = PrivetClassifier(protocol="plain").fit(
+        [table.to_numpy() for table in tables], y.to_numpy()
+    )
     assert (as_arrays.model_.leaf_values == parts.model_.leaf_values).all()
     assert not hasattr(as_arrays, "feature_names_in_")
 
@@ -61,7 +63,9 @@ def test_a_partition_by_name(cancer: tuple[pd.DataFrame, pd.Series]) -> None:
     X, y = cancer
     X = X.iloc[:, :4]
     a, b, c, d = X.columns
-    model = PrivetClassifier(partition={"clinic": [d, a], "lab": [c], "label": [b]}).fit(X, y)
+    model = PrivetClassifier(
+        protocol="plain", partition={"clinic": [d, a], "lab": [c], "label": [b]}
+    ).fit(X, y)
     assert model.partition_ == {"clinic": [3, 0], "lab": [2], "label": [1]}
     assert [(f.name, f.owner) for f in model.model_.features] == [
         (d, "clinic"),
@@ -69,7 +73,7 @@ def test_a_partition_by_name(cancer: tuple[pd.DataFrame, pd.Series]) -> None:
         (c, "lab"),
         (b, "label"),
     ]
-    by_position = PrivetClassifier(partition=[[3, 0], [2], [1]]).fit(X, y)
+    by_position = PrivetClassifier(protocol="plain", partition=[[3, 0], [2], [1]]).fit(X, y)
     assert (by_position.predict_proba(X) == model.predict_proba(X)).all()
     # Importances are in the order of the columns, not of the parties.
     tested = [model.model_.features[i].name for i in model.model_.feature.ravel()]
@@ -97,18 +101,18 @@ def test_a_partition_by_name(cancer: tuple[pd.DataFrame, pd.Series]) -> None:
 def test_a_partition_that_cannot_be(partition: Any, complaint: str) -> None:
     X, y = np.arange(12.0).reshape(4, 3), [0, 1, 0, 1]
     with pytest.raises(ParameterError, match=f"partition: .*{complaint}"):
-        PrivetClassifier(partition=partition).fit(X, y)
+        PrivetClassifier(protocol="plain", partition=partition).fit(X, y)
 
 
 def test_tables_that_do_not_fit() -> None:
     one, two = np.ones((4, 1)), np.ones((5, 2))
     with pytest.raises(DataError, match="party1 has 4 samples, party2 5"):
-        PrivetRegressor().fit([one, two], np.arange(4.0))
+        PrivetRegressor(protocol="plain").fit([one, two], np.arange(4.0))
     with pytest.raises(DataError, match="at least 2 parties"):
-        PrivetRegressor().fit([two], np.arange(5.0))
+        PrivetRegressor(protocol="plain").fit([two], np.arange(5.0))
     with pytest.raises(ValueError, match="inconsistent numbers of samples"):
-        PrivetRegressor().fit([two, two], np.arange(4.0))
-    fitted = PrivetRegressor(tables=1).fit([two, two], np.arange(5.0))
+        PrivetRegressor(protocol="plain").fit([two, two], np.arange(4.0))
+    fitted = PrivetRegressor(protocol="plain", tables=1).fit([two, two], np.arange(5.0))
     with pytest.raises(DataError, match=r"tables have \[1, 3\] columns, at fit \[2, 2\]"):
         fitted.predict([np.ones((5, 1)), np.ones((5, 3))])
 
@@ -116,7 +120,7 @@ def test_tables_that_do_not_fit() -> None:
 def test_tables_with_other_columns_than_at_fit(cancer: tuple[pd.DataFrame, pd.Series]) -> None:
     X, y = cancer
     one, two = X.iloc[:, :2], X.iloc[:, 2:4]
-    model = PrivetClassifier(tables=1).fit([one, two], y)
+    model = PrivetClassifier(protocol="plain", tables=1).fit([one, two], y)
     a, b = one.columns
     with pytest.raises(DataError, match=f"names differ from those at fit: '{b}' for '{a}'"):
         model.predict([one[[b, a]], two])
@@ -132,7 +136,9 @@ def test_tables_with_other_columns_than_at_fit(cancer: tuple[pd.DataFrame, pd.Se
 
 def test_a_failed_fit_leaves_the_model(cancer: tuple[pd.DataFrame, pd.Series]) -> None:
     X, y = cancer
-    model = PrivetClassifier(tables=1).fit(X, np.where(y == 1, "benign", "malignant"))
+    model = PrivetClassifier(protocol="plain", tables=1).fit(
+        X, np.where(y == 1, "benign", "malignant")
+    )
     with pytest.raises(ParameterError):
         model.set_params(tables=0).fit(X, np.where(y == 1, "yes", "no"))
     assert set(model.predict(X)) == {"benign", "malignant"}
@@ -140,14 +146,21 @@ def test_a_failed_fit_leaves_the_model(cancer: tuple[pd.DataFrame, pd.Series]) -
 
 def test_a_single_class_is_named() -> None:
     with pytest.raises(DataError, match="of a single class, in all 3 rows"):
-        PrivetClassifier().fit(np.arange(6.0).reshape(3, 2), ["yes"] * 3)
+        PrivetClassifier(protocol="plain").fit(np.arange(6.0).reshape(3, 2), ["yes"] * 3)
 
 
 def test_parameters_reach_the_training(cancer: tuple[pd.DataFrame, pd.Series]) -> None:
     X, y = cancer
-    assert PrivetRegressor(tables=1, base_score=7, l2=1).fit(X, y).model_.base_score == 7.0
-    assert PrivetRegressor(tables=1, l2=np.float64(2)).fit(X, y).model_.n_tables == 1
-    even = PrivetClassifier(tables=1, l2=1e90).fit(X, y)  # leaf values of next to nothing
+    assert (
+        PrivetRegressor(protocol="plain", tables=1, base_score=7, l2=1).fit(X, y).model_.base_score
+        == 7.0
+    )
+    assert (
+        PrivetRegressor(protocol="plain", tables=1, l2=np.float64(2)).fit(X, y).model_.n_tables == 1
+    )
+    even = PrivetClassifier(protocol="plain", tables=1, l2=1e90).fit(
+        X, y
+    )  # leaf values of next to nothing
     even.model_ = replace(even.model_, leaf_values=0 * even.model_.leaf_values)
     assert set(even.predict(X)) == {1}  # at even odds, class 1
 
@@ -162,7 +175,7 @@ def test_parameters_reach_the_training(cancer: tuple[pd.DataFrame, pd.Series]) -
 )
 def test_labels_that_cannot_be_learned(y: list[float], complaint: str) -> None:
     with pytest.raises(ValueError, match=complaint):
-        PrivetRegressor().fit(np.arange(8.0).reshape(4, 2), y)
+        PrivetRegressor(protocol="plain").fit(np.arange(8.0).reshape(4, 2), y)
 
 
 def test_bad_parameters_are_named_at_fit() -> None:
@@ -170,7 +183,7 @@ def test_bad_parameters_are_named_at_fit() -> None:
     bad: dict[str, Any] = {"tables": 0, "depth": 2.5, "l2": -1.0, "buckets": "32"}
     for name, value in bad.items():
         with pytest.raises(ParameterError, match=f"^{name}: "):
-            PrivetClassifier(**{name: value}).fit(X, y)
+            PrivetClassifier(protocol="plain", **{name: value}).fit(X, y)
     with pytest.raises(ParameterError, match=r"protocol: 'magic'"):
         PrivetClassifier(protocol="magic").fit(X, y)
 
@@ -178,7 +191,7 @@ def test_bad_parameters_are_named_at_fit() -> None:
 def test_classes_may_be_anything(cancer: tuple[pd.DataFrame, pd.Series]) -> None:
     X, y = cancer
     words = np.where(y == 1, "benign", "malignant")
-    model = PrivetClassifier(tables=5).fit(X, words)
+    model = PrivetClassifier(protocol="plain", tables=5).fit(X, words)
     assert model.classes_.tolist() == ["benign", "malignant"]
     assert set(model.predict(X)) == {"benign", "malignant"}
     assert model.score(X, words) >= 0.97
@@ -192,34 +205,40 @@ def test_missing_values_are_learned_from() -> None:
     X = rng.normal(size=(500, 2))
     y = rng.random(500) < 0.5
     X[y, 0] = np.nan
-    assert PrivetClassifier(tables=1, depth=1).fit(X, y).score(X, y) == 1.0
+    assert PrivetClassifier(protocol="plain", tables=1, depth=1).fit(X, y).score(X, y) == 1.0
 
 
 def test_any_scale_of_labels() -> None:
     rng = np.random.default_rng(0)
     X = rng.normal(size=(500, 3))
     y = X[:, 0] * X[:, 1]
-    plain = PrivetRegressor(tables=20).fit(X, y)
+    plain = PrivetRegressor(protocol="plain", tables=20).fit(X, y)
     for scale, shift in ((1e-9, 0.0), (1e12, 0.0), (1.0, 1e6)):
-        scaled = PrivetRegressor(tables=20).fit(X, scale * y + shift)
+        scaled = PrivetRegressor(protocol="plain", tables=20).fit(X, scale * y + shift)
         assert scaled.score(X, scale * y + shift) == pytest.approx(plain.score(X, y), abs=1e-6)
 
 
 def test_it_fits_into_scikit_learn(cancer: tuple[pd.DataFrame, pd.Series]) -> None:
     X, y = cancer
-    search = GridSearchCV(PrivetClassifier(tables=5), {"depth": np.array([1, 3])}, cv=3)
+    search = GridSearchCV(
+        PrivetClassifier(protocol="plain", tables=5), {"depth": np.array([1, 3])}, cv=3
+    )
     search.fit(X, y)
     assert search.best_params_["depth"] in (1, 3)
     scores = cross_val_score(
-        make_pipeline(StandardScaler(), PrivetClassifier(tables=10)), X, y, scoring="roc_auc", cv=3
+        make_pipeline(StandardScaler(), PrivetClassifier(protocol="plain", tables=10)),
+        X,
+        y,
+        scoring="roc_auc",
+        cv=3,
     )
     assert scores.min() >= 0.97
-    assert clone(PrivetRegressor(depth=2)).get_params()["depth"] == 2
+    assert clone(PrivetRegressor(protocol="plain", depth=2)).get_params()["depth"] == 2
 
 
 def test_a_fitted_model_can_be_saved(cancer: tuple[pd.DataFrame, pd.Series], tmp_path: Any) -> None:
     X, y = cancer
-    model = PrivetClassifier(tables=3).fit(X, y).model_
+    model = PrivetClassifier(protocol="plain", tables=3).fit(X, y).model_
     save_model(model, tmp_path / "model.json")
     assert load_model(tmp_path / "model.json") == model
 

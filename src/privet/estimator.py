@@ -43,9 +43,10 @@ class FederatedEstimator(BaseEstimator):
     Parameters
     ----------
     protocol : str
-        How the parties compute. `"masked"`: on secret shares, as threads of this process. `"paper"`:
-        the same by the paper's protocol, much slower. `"plain"`: in the clear, the reference for
-        both. Parts of the model that the parties end with are joined: `predict` is in the clear.
+        How the parties compute. `"masked"`: on secret shares, as threads of this process.
+        `"paper"`: the same by the paper's protocol, much slower. `"plain"`: in the clear, the
+        reference for both. The parts of the model that the parties end with are joined, so that
+        `predict` is in the clear.
     partition : int, sequence or mapping
         Which columns of a single table belong to which party. A number: that many parties, evenly.
         A sequence of sequences, or a mapping from party names to sequences: the columns of each

@@ -179,14 +179,16 @@ def total_shapes(views: list[View]) -> list[tuple[str, str, tuple[int, ...]]]:
 
 
 def alarms(view: View) -> list[str]:
-    """Bytes of all messages together, but for reveals and masked permutations."""
+    """Bytes of all messages of a step together, but for reveals and masked permutations."""
     plain = ("argmin", "predict", "")
     messages: dict[Any, list[Any]] = {}
     for received in view.received + view.corrections:
         if received.step.endswith("permute") or received.step.split("/")[-1] in plain:
             continue
-        messages.setdefault(received.array.dtype, []).append(received.array.reshape(-1))
-    return nonuniform([np.concatenate(arrays) for arrays in messages.values()])
+        key = received.step, received.array.dtype
+        messages.setdefault(key, []).append(received.array.reshape(-1))
+    joined = (np.concatenate(arrays) for arrays in messages.values())
+    return [alarm for array in joined for alarm in nonuniform([array])]
 
 
 def test_unmasked_outcomes_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:

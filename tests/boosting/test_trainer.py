@@ -13,7 +13,7 @@ BANK = bucket_columns("bank", ["a"], np.arange(6.0)[None], 4)
 
 
 def test_an_unknown_protocol() -> None:
-    with pytest.raises(ParameterError, match="protocol: 'magic' is not one of plain"):
+    with pytest.raises(ParameterError, match="protocol: 'magic' is not one of masked"):
         train([BANK], LABEL, PARAMS, protocol="magic")
 
 

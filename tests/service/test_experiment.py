@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -14,9 +15,11 @@ from privet.suites.paper.split import split_cost
 from privet.suites.paper.table import best_test_cost, table_cost
 from privet.suites.plan import AppliedTests, Plan
 
+plain = partial(Experiment, protocol="plain")
+
 
 def test_a_whole_experiment(tmp_path: Path) -> None:
-    experiment = Experiment(
+    experiment = plain(
         data="breast-cancer", n_parties=4, params={"tables": 10, "depth": 3, "learning_rate": 1.0}
     )
     model, report = run(experiment)
@@ -41,7 +44,7 @@ def test_a_whole_experiment(tmp_path: Path) -> None:
 
 def test_the_same_seed_gives_the_same_report() -> None:
     def go(seed: int) -> dict[str, object]:
-        return run(Experiment(data="breast-cancer", n_parties=2, seed=seed))[1].model_dump(
+        return run(plain(data="breast-cancer", n_parties=2, seed=seed))[1].model_dump(
             exclude={"seconds", "peak_rss_mb"}
         )
 
@@ -58,15 +61,15 @@ def test_a_file(tmp_path: Path) -> None:
     cells = "\n".join(",".join("" if np.isnan(x) else repr(float(x)) for x in row) for row in rows)
     path = tmp_path / "people.csv"
     path.write_text("a,b,c,label\n" + cells + "\n")
-    model, report = run(Experiment(data=str(path), n_parties=2))
+    model, report = run(plain(data=str(path), n_parties=2))
     assert report.data == "people.csv"
     assert model.task == "classification"
     # The rule is one cut of column a; only rows within its bucket (1/32 of them) can be missed.
     assert report.metrics["accuracy"] is not None
     assert report.metrics["accuracy"] >= 1 - 1 / 32
-    as_regression, _ = run(Experiment(data=str(path), n_parties=2, task="regression"))
+    as_regression, _ = run(plain(data=str(path), n_parties=2, task="regression"))
     assert as_regression.task == "regression"
-    by_name, _ = run(Experiment(data=str(path), n_parties=2, label="c", id="a"))
+    by_name, _ = run(plain(data=str(path), n_parties=2, label="c", id="a"))
     assert [feature.name for feature in by_name.features] == ["b", "label"]
 
 
@@ -83,9 +86,9 @@ def test_data_that_cannot_be_had(tmp_path: Path) -> None:
 
 def test_parameters_are_checked() -> None:
     with pytest.raises(ParameterError, match=r"buckets: .* got 1"):
-        run(Experiment(data="breast-cancer", n_parties=2, params={"buckets": 1}))
+        run(plain(data="breast-cancer", n_parties=2, params={"buckets": 1}))
     with pytest.raises(ParameterError, match=r"n_parties: .* got 1"):
-        run(Experiment(data="breast-cancer", n_parties=1))
+        run(plain(data="breast-cancer", n_parties=1))
 
 
 def test_the_active_party_needs_a_label() -> None:
@@ -107,7 +110,7 @@ def test_auc_of_one_class_is_undefined() -> None:
 def test_metrics_are_of_the_test_rows() -> None:
     data = load_data("breast-cancer", None, None, None)
     _, test = split_rows(data.frame, 0.2, 0)
-    model, report = run(Experiment(data="breast-cancer", n_parties=3))
+    model, report = run(plain(data="breast-cancer", n_parties=3))
     assert test.label is not None
     right = (model.predict(test.columns) >= 0.5) == test.label
     assert report.metrics["accuracy"] == pytest.approx(right.mean(), abs=1e-12)
@@ -127,14 +130,14 @@ def test_a_bad_label_is_found_wherever_it_ends_up(tmp_path: Path, bad: str, row:
     labels: list[object] = [i % 2 for i in range(40)]
     labels[row] = bad
     path = _write(tmp_path / "t.csv", labels)
-    experiment = Experiment(data=str(path), n_parties=2, task="classification")
+    experiment = plain(data=str(path), n_parties=2, task="classification")
     with pytest.raises(DataError, match=rf"^t\.csv: the label of row {row + 1} is"):
         run(experiment)
 
 
 def test_the_id_column_is_no_feature(tmp_path: Path) -> None:
     path = _write(tmp_path / "t.csv", [i % 2 for i in range(40)])
-    model, _ = run(Experiment(data=str(path), n_parties=2))
+    model, _ = run(plain(data=str(path), n_parties=2))
     assert model.feature_names == ("a", "b")
 
 
@@ -159,7 +162,7 @@ def test_accuracy_is_at_even_odds() -> None:
 def test_parameters_that_make_no_sense() -> None:
     for values in ({"n_parties": "2"}, {"seed": -1}, {"test_size": 1.0}, {"colour": 1}):
         with pytest.raises(ParameterError, match=next(iter(values))):
-            Experiment(**{"data": "breast-cancer", "n_parties": 2, **values})  # type: ignore[arg-type]
+            plain(**{"data": "breast-cancer", "n_parties": 2, **values})  # type: ignore[arg-type]
 
 
 def test_a_secure_experiment_reports_its_cost(tmp_path: Path) -> None:

@@ -21,17 +21,26 @@ _KEPT = 1 << 29
 class LimbMatrix:
     """A matrix over Z36, (rows, N), to be multiplied from the right with (N, K)."""
 
-    def __init__(self, matrix: RingArray) -> None:
-        self._shape = matrix.shape
-        rows, length = matrix.shape
-        self._matrix: RingArray | None = matrix
+    def __init__(self, rows: int, length: int) -> None:
+        self._shape = rows, length
         self._step = max(1, min(length, _EXACT_ROWS))
+        self._words: RingArray | None = None
         self._floats: list[npt.NDArray[np.float64]] | None = None
-        if 8 * _LIMBS * matrix.size <= _KEPT:
-            self._floats = [_limb(matrix, i) for i in range(_LIMBS)]
-            self._matrix = None
+        if 8 * _LIMBS * rows * length <= _KEPT:
+            self._floats = [np.zeros((rows, length)) for _ in range(_LIMBS)]
         else:
+            self._words = np.zeros((rows, length), dtype=np.uint64)
             self._step = max(1, min(self._step, _KEPT // (8 * _LIMBS * max(1, rows))))
+
+    def place(self, start: int, rows: RingArray) -> None:
+        """Fill rows of the matrix, from one on."""
+        where = slice(start, start + len(rows))
+        if self._words is not None:
+            self._words[where] = rows
+        else:
+            assert self._floats is not None
+            for i, limb in enumerate(self._floats):
+                limb[where] = _limb(rows, i)
 
     def times(self, *vectors: tuple[RingArray, Ring]) -> list[RingArray]:
         """Return the products with vectors (N, K), each in a ring of up to 36 bits.
@@ -64,8 +73,8 @@ class LimbMatrix:
     def _left(self, limb: int, block: slice) -> npt.NDArray[np.float64]:
         if self._floats is not None:
             return self._floats[limb][:, block]
-        assert self._matrix is not None
-        return _limb(self._matrix[:, block], limb)
+        assert self._words is not None
+        return _limb(self._words[:, block], limb)
 
 
 def _limb(x: RingArray, index: int) -> npt.NDArray[np.float64]:

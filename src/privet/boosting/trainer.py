@@ -24,7 +24,7 @@ def train(
     parties: Sequence[BucketedColumns],
     label: FloatArray,
     params: Params,
-    protocol: str = DEFAULT_PROTOCOL,
+    protocol: str = "plain",
     on_table: reference.OnTable | None = None,
 ) -> Model:
     """Check that the parties' columns and the label fit together, then train a model on them.

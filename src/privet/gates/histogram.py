@@ -11,8 +11,11 @@ of which the owner computes M F, every participant E times its own share of r, a
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from math import prod
+from functools import lru_cache
 
 import numpy as np
 
@@ -24,10 +27,11 @@ from privet.gates.gate import Cost, Gate
 from privet.gates.masked import Masked
 from privet.runtime.dealer import Dealer
 from privet.runtime.party import Party
+from privet.runtime.runtime import Runtime
 from privet.transport.channel import Expected
 
 
-@dataclass(frozen=True)
+@dataclass
 class Indicators:
     """Indicator matrices of all features: the masked ones at participants, masks at the dealer."""
 
@@ -37,6 +41,45 @@ class Indicators:
     """E, or A at the dealer: (features * cuts, N)."""
     own: dict[int, BucketArray]
     """Our own features' buckets, by feature."""
+    _begun: tuple[list[Share], Future[list[RingArray]]] | None = None
+
+    @contextlib.contextmanager
+    def ahead(self, runtime: Runtime) -> Iterator[None]:
+        """Multiply masks that are drawn here in the background, while they are opened."""
+        if not isinstance(runtime, Party):
+            yield
+            return
+        runtime.on_masks = self._begin
+        yield
+        runtime.on_masks = None
+
+    def _begin(self, masks: list[Share]) -> None:
+        self._begun = masks, _worker().submit(self._multiply, masks)
+
+    def _multiply(self, masks: list[Share]) -> list[RingArray]:
+        length = masks[0].shape[-1]
+        return self.matrix.times(*((r.part.reshape(-1, length).T, r.ring) for r in masks))
+
+    def products(self, vectors: Sequence[Masked]) -> list[RingArray]:
+        """Return the matrix times our shares of the vectors' masks."""
+        masks = [x.mask.share for x in vectors if x.mask.share is not None]
+        begun, self._begun = self._begun, None
+        done: dict[int, RingArray] = {}
+        if begun is not None:
+            drawn, found = begun
+            done = dict(zip(map(id, drawn), found.result(), strict=True))
+        # Public vectors have masks of zeros, which need no product.
+        rest = [r for r in masks if id(r) not in done and r.part.any()]
+        if rest:
+            done |= dict(zip(map(id, rest), self._multiply(rest), strict=True))
+        rows = self.shape[0] * self.shape[1]
+        return [done.get(id(r), r.ring.zeros((rows, len(r)))) for r in masks]
+
+
+@lru_cache(maxsize=1)
+def _worker() -> ThreadPoolExecutor:
+    """Return the thread that multiplies while others wait for the network."""
+    return ThreadPoolExecutor(max_workers=1, thread_name_prefix="histogram")
 
 
 class Publish(Gate):
@@ -55,11 +98,13 @@ class Publish(Gate):
         self, dealer: Dealer, owners: tuple[int, ...], own: None, cuts: int, n_samples: int
     ) -> Indicators:
         """Draw masks of all indicators."""
-        parts = [
-            dealer.private((owners.count(k), cuts, n_samples), Z36, k)
-            for k in range(dealer.n_parties)
-        ]
-        return Indicators((len(owners), cuts), _in_order(parts, owners), {})
+        matrix = LimbMatrix(len(owners) * cuts, n_samples)
+        for k in range(dealer.n_parties):
+            theirs = [j for j, owner in enumerate(owners) if owner == k]
+            part = dealer.private((len(theirs), cuts, n_samples), Z36, k)
+            for j, rows in zip(theirs, part, strict=True):
+                matrix.place(j * cuts, rows)
+        return Indicators((len(owners), cuts), matrix, {})
 
     def run(
         self,
@@ -70,41 +115,34 @@ class Publish(Gate):
         n_samples: int,
     ) -> Indicators:
         """Mask and send our own; receive the others'."""
-        mine = [j for j, owner in enumerate(owners) if owner == party.index]
-        assert own.shape == (len(mine), n_samples)
-        kinds = []
-        for k in range(party.n_parties):
-            shape = (owners.count(k), cuts, n_samples)
-            kinds.append(Expected(np.dtype(np.uint8), (Z36.wire_bytes(prod(shape)),)))
-            drawn = party.private(shape, Z36, k)
-            if drawn is not None:
-                masked = (own[:, None, :] <= np.arange(cuts)[:, None]).astype(np.uint64) - drawn
-        sent = party.publish(Z36.to_wire(masked.reshape(-1)), kinds)
-        parts = [
-            Z36.from_wire(message, owners.count(k) * cuts * n_samples).reshape(
-                owners.count(k), cuts, n_samples
-            )
-            for k, message in enumerate(sent)
+        features = [
+            [j for j, owner in enumerate(owners) if owner == k] for k in range(party.n_parties)
         ]
-        buckets = dict(zip(mine, own, strict=True))
-        return Indicators((len(owners), cuts), _in_order(parts, owners), buckets)
+        mine = features[party.index]
+        assert own.shape == (len(mine), n_samples)
+        size = cuts * n_samples
+        kind = Expected(np.dtype(np.uint8), (Z36.wire_bytes(size),))
+        drawn = [
+            party.private((len(theirs), cuts, n_samples), Z36, k)
+            for k, theirs in enumerate(features)
+        ]
+        masks = drawn[party.index]
+        assert masks is not None
+        sent = [
+            Z36.to_wire(((bucket <= np.arange(cuts)[:, None]).astype(np.uint64) - mask).reshape(-1))
+            for bucket, mask in zip(own, masks, strict=True)
+        ]
+        matrix = LimbMatrix(len(owners) * cuts, n_samples)
+        for k, position, message in party.publish(sent, [[kind] * len(f) for f in features]):
+            rows = Z36.from_wire(message, size).reshape(cuts, n_samples)
+            matrix.place(features[k][position] * cuts, rows)
+        return Indicators((len(owners), cuts), matrix, dict(zip(mine, own, strict=True)))
 
     @staticmethod
     def cost(n_features: int, cuts: int, n_samples: int, n_parties: int) -> Cost:
         """Return the cost for that many features, cuts and samples."""
-        matrices = Z36.wire_bytes(n_features * cuts * n_samples)
+        matrices = n_features * Z36.wire_bytes(cuts * n_samples)
         return Cost(rounds=1, online=(n_parties - 1) * matrices)
-
-
-def _in_order(parts: list[RingArray], owners: tuple[int, ...]) -> LimbMatrix:
-    """Put the owners' matrices in the order of the features."""
-    seen = [0] * len(parts)
-    rows = []
-    for owner in owners:
-        rows.append(parts[owner][seen[owner]])
-        seen[owner] += 1
-    stacked = np.concatenate(rows)
-    return LimbMatrix(stacked)
 
 
 class Histogram(Gate):
@@ -126,9 +164,8 @@ class Histogram(Gate):
     def run(self, party: Party, indicators: Indicators, *vectors: Masked) -> list[Share]:
         """Multiply masked indicators with our share of the masks, our own with what is public."""
         features, cuts = indicators.shape
-        factors = [(x.mask.part.T, x.ring) for x in vectors]
         found = []
-        for sums, x in zip(indicators.matrix.times(*factors), vectors, strict=True):
+        for sums, x in zip(indicators.products(vectors), vectors, strict=True):
             x.ring.accumulate(sums, party.derived(sums.shape, x.ring).part)
             result = x.ring.negate(sums).reshape(features, cuts, -1)
             for j, bucket in indicators.own.items():

@@ -163,6 +163,8 @@ class OpenMasked(Gate):
     def run(self, party: Party, *values: Share) -> Any:
         """Open all values in one round."""
         masks = [party.uniform(x.shape, x.ring) for x in values]
+        if party.on_masks is not None:
+            party.on_masks(masks)
         opened = party.open(*(x + r for x, r in zip(values, masks, strict=True)))
         found = [
             Masked(x.ring, Mask(x.shape, share=r), public)

@@ -44,6 +44,8 @@ class Shrink(Gate):
         for x in values:
             masks.append(party.uniform(x.shape, Z64))
             kept.append(party.derived(x.shape, ring))
+        if party.on_masks is not None:
+            party.on_masks(kept)
         opened = party.open(*(x + r for x, r in zip(values, masks, strict=True)))
         found = [
             Masked(ring, Mask(share.shape, share=share), (c >> np.uint64(drop)).astype(ring.dtype))

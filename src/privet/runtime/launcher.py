@@ -18,6 +18,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
@@ -174,7 +175,9 @@ def _in_processes(
     on_progress: OnProgress | None,
 ) -> dict[str, Any]:
     everybody = [*names, DEALER] if files is None else names
-    context = multiprocessing.get_context("spawn")
+    # One process imports what the program needs, and all others are copies of it.
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([_module(program)])
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="privet-"))
         listeners = {name: stack.enter_context(listen()) for name in everybody}
@@ -196,6 +199,12 @@ def _in_processes(
             stack.callback(process.join)
             stack.callback(process.terminate)
         return _await(pipes, on_progress)
+
+
+def _module(program: Program) -> str:
+    """Return the module that a program comes from."""
+    function = program.func if isinstance(program, partial) else program
+    return str(getattr(function, "__module__", __name__))
 
 
 @contextlib.contextmanager

@@ -8,7 +8,7 @@ plain: it goes to the ledger, with what it is and who learned it.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -33,6 +33,9 @@ class Party(Runtime):
         self.names = tuple(names)
         self.name = names[index]
         self.ledger = Ledger()
+        self.on_masks: Callable[[list[Share]], None] | None = None
+        """Called with our shares of fresh masks before what they mask is opened: for work on them
+        that can go on while we wait for the others."""
         self.on_open: Callable[[str, RingArray], None] | None = None
         """Called with every opened value: for tests of what the openings give away."""
         self._channel = channel
@@ -80,17 +83,30 @@ class Party(Runtime):
 
     # What the participants do among themselves.
 
-    def publish(self, own: RingArray, kinds: Sequence[Expected]) -> list[RingArray]:
-        """Send masked values of our own to all, and return everybody's, in one round."""
-        outgoing = dict.fromkeys(self._peers, own) if own.size else {}
-        due = {self.names[k]: kinds[k] for k in self._others if kinds[k].nbytes}
-        received = self._exchange(outgoing, due)
-        return [
-            own
-            if k == self.index
-            else received.get(self.names[k], np.empty(kind.shape, kind.dtype))
-            for k, kind in enumerate(kinds)
-        ]
+    def publish(
+        self, own: Sequence[Array], kinds: Sequence[Sequence[Expected]]
+    ) -> Iterator[tuple[int, int, Array]]:
+        """Send masked arrays of our own to all, and yield everybody's, one by one, in one round.
+
+        Yields who sent an array, which of its arrays it is, and the array. All are on their way
+        before the first is yielded: what is done with one overlaps with the carrying of the next.
+        """
+        tag = zlib.crc32(self.step_name.encode(), self._tag.value)
+        traffic = self.meter.online[self.step_name]
+        traffic.rounds += 1
+        for array in own:
+            for peer in self._peers:
+                self._channel.send(peer, array, tag)
+                traffic.messages += 1
+                traffic.sent += array.nbytes
+        for position, array in enumerate(own):
+            yield self.index, position, array
+        for position in range(max(map(len, kinds))):
+            for k in self._others:
+                if position < len(kinds[k]):
+                    array = self._channel.receive(self.names[k], kinds[k][position], tag)
+                    traffic.received += array.nbytes
+                    yield k, position, array
 
     def public(self, values: RingArray, ring: Ring) -> Share:
         """Return a share of values that everybody knows: the first participant holds them all."""

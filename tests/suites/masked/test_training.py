@@ -162,7 +162,7 @@ def test_missing_masks_are_caught(broken: str, monkeypatch: pytest.MonkeyPatch) 
         return ring.zeros(shape) if shape in shapes[broken] else uniform(self, shape, ring)
 
     monkeypatch.setattr(Prg, "uniform", unmasked)
-    program, inputs = trial([2, 1, 2], 0, "masked", buckets=8)
+    program, inputs = trial([2, 1, 2], 0, "masked", buckets=8, tables=6)
     assert any(masked_alarms(view) for view in play(program, 3, inputs))
 
 

@@ -11,7 +11,7 @@ from math import prod
 
 import numpy as np
 
-from privet.arithmetic.rings import Z8, Z16, Z32, Z64, Ring
+from privet.arithmetic.rings import Z8, Z16, Z32, Z36, Z64, Ring
 from privet.arithmetic.shares import Share
 from privet.gates.gate import Cost
 from privet.gates.lookup import Lookup, lookup, lookup_size
@@ -25,18 +25,18 @@ QUOTIENT_BITS = 30
 """A quotient is below 2^30 in size."""
 
 
-def signed_lift(runtime: Runtime, x: Masked, shift: int = 0) -> Lifted:
+def signed_lift(runtime: Runtime, x: Masked, shift: int = 0, ring: Ring = Z64) -> Lifted:
     """Lift a value that may be negative: |x| < 2^(w-2)."""
     sign = 1 << (x.ring.bits - 2)
-    lifted: Lifted = lift(runtime, x + sign, shift=shift)
+    lifted: Lifted = lift(runtime, x + sign, shift=shift, ring=ring)
     return lifted + -(sign >> shift)
 
 
-def low_bits(x: Share) -> Share:
-    """Return a share over Z32 of a value over Z64 that fits it."""
+def low_bits(x: Share, ring: Ring) -> Share:
+    """Return a share over a smaller ring of a value over Z64 that fits it."""
     if not x.known:
-        return Share.unknown(x.shape, Z32)
-    return Share(x.part.astype(np.uint32), Z32)
+        return Share.unknown(x.shape, ring)
+    return Share(x.part.astype(ring.dtype), ring)
 
 
 def quotient(
@@ -53,8 +53,8 @@ def quotient(
 
     `bias` is subtracted from (1 + e) in units of 2^-NEWTON_BITS: a relative handicap.
 
-    Cost: `quotient_cost`: five openings, of 2L - 1 bits for each exponent, 1, 12 (or 12.5), 8 and 4
-    (or 8) bytes. Reveals: nothing. Error: see the decision.
+    Cost: `quotient_cost`: five openings, of 2L - 1 bits for each exponent, 1, 8.5 (or 9), 8 and 4
+    (or 4.5) bytes. Reveals: nothing. Error: see the decision.
     """
     y: Masked | Lifted
     if h.ring is not Z16:
@@ -67,7 +67,9 @@ def quotient(
             reached = count_reached(runtime, shifted(h, drop), thresholds, *bits)
         else:
             reached = runtime.public(Z8.zeros(h.shape), Z8)
-        factors = [y, signed_lift(runtime, g)]
+        # G keeps what leaves its normalised value below 2^34.
+        narrow = signed_lift(runtime, g, shift=scales.narrowing, ring=Z36)
+        factors = [y, narrow]
         selection = lookup(runtime, reached, factors, size=lookup_size(scales.exponents))
     with runtime.step("normalise"):
         exponents = lookup_size(scales.exponents)
@@ -77,7 +79,7 @@ def quotient(
         masked_m, masked_g = mask(runtime, m_share, g_share)
         coefficients, shift, scale = scales.guess()
         m, coarse = lift(runtime, masked_m), lift(runtime, masked_m, shift=shift)
-        numerator = signed_lift(runtime, masked_g, shift=max(0, scales.weight_bits - 28))
+        numerator = signed_lift(runtime, masked_g, shift=_dropped(scales) - scales.narrowing)
     with runtime.step("guess"):
         terms = [(a, (coarse,) * k) for k, a in enumerate(coefficients) if k]
         guess = polynomial(runtime, terms)
@@ -89,7 +91,7 @@ def quotient(
         drop = newton_shift(scales)
         if drop < 0:
             error = error * (1 << -drop)
-        masked_error = mask(runtime, low_bits(error) if _fits_32_bits(scales) else error)
+        masked_error = mask(runtime, low_bits(error, _error_ring(scales)))
         e = signed_lift(runtime, masked_error, shift=max(drop, 0))
         one = round(whole * 2.0**-drop)
         factor = e + (one - np.asarray(bias).astype(np.int64))
@@ -102,11 +104,15 @@ def newton_shift(scales: Scales) -> int:
     return (scales.top << GUESS_BITS).bit_length() - NEWTON_BITS
 
 
+def _dropped(scales: Scales) -> int:
+    """Return how many bits of the normalised G are not kept: it keeps 28."""
+    return max(scales.narrowing, scales.weight_bits - 28)
+
+
 def unit(scales: Scales) -> float:
     """Return what one unit of a quotient is worth."""
     one = round((scales.top << GUESS_BITS) * 2.0 ** -newton_shift(scales))
-    dropped = max(0, scales.weight_bits - 28)
-    power = dropped - GUESS_BITS + scales.h_bits + scales.y_bits - scales.g_bits
+    power = _dropped(scales) - GUESS_BITS + scales.h_bits + scales.y_bits - scales.g_bits
     return float(2.0**power / (scales.top * one))
 
 
@@ -125,9 +131,10 @@ def exponent_thresholds(scales: Scales) -> tuple[tuple[int, int], list[int], int
     return (width, -(-(width - 1) // digits)), thresholds, drop
 
 
-def _fits_32_bits(scales: Scales) -> bool:
-    """Return whether the error of a guess does: it is below 2^-7."""
-    return (scales.top << GUESS_BITS).bit_length() - min(newton_shift(scales), 0) - 7 < 30
+def _error_ring(scales: Scales) -> Ring:
+    """Return the smallest ring that the error of a guess, which is below 2^-8, fits."""
+    bits = (scales.top << GUESS_BITS).bit_length() - min(newton_shift(scales), 0) - 8
+    return next(ring for ring in (Z32, Z36, Z64) if bits <= ring.bits - 2)
 
 
 def quotient_cost(
@@ -139,25 +146,24 @@ def quotient_cost(
     _, shift, scale = scales.guess()
     (width, digit), thresholds, _ = exponent_thresholds(scales)
     size = lookup_size(scales.exponents)
-    error_ring = Z32 if _fits_32_bits(scales) else Z64
-    masks = 2  # every lifted value here has a mask and its top bit, but an undivided one over Z64
-    over_z64 = 2 if scales.weight_bits > 28 else 1
+    error_ring = _error_ring(scales)
+    masks = 2  # every lifted value here has a mask and its top bit
     cost = Lift.cost(shape, Z16, ring=y_ring) if h_ring is Z16 else Cost()
     if thresholds:
         cost += CountReached.cost(count, len(thresholds), width, digit, n_parties)
-    cost += Lift.cost(shape, g_ring)
+    cost += Lift.cost(shape, g_ring, scales.narrowing, Z36)
+    narrow = 2 if scales.narrowing else 1  # from Z36 to itself, the top bit does not matter
     y_masks = 2 if h_ring is Z16 else 1
-    cost += Lookup.cost(shape, size, [(y_ring, y_masks), (Z64, masks)], n_parties)
-    cost += OpenMasked.cost([(shape, y_ring), (shape, Z64)], n_parties)
+    cost += Lookup.cost(shape, size, [(y_ring, y_masks), (Z36, narrow)], n_parties)
+    cost += OpenMasked.cost([(shape, y_ring), (shape, Z36)], n_parties)
     cost += Lift.cost(shape, y_ring) + Lift.cost(shape, y_ring, shift)
-    cost += Lift.cost(shape, Z64, max(0, scales.weight_bits - 28))
+    cost += Lift.cost(shape, Z36, _dropped(scales) - scales.narrowing)
     cost += Polynomial.cost(3 + 4 + 5, shape)
     cost += OpenMasked.cost([(shape, Z64)], n_parties) + Lift.cost(shape, Z64, scale - GUESS_BITS)
     cost += Polynomial.cost(masks * masks, shape)
     cost += OpenMasked.cost([(shape, error_ring)], n_parties)
     cost += Lift.cost(shape, error_ring, max(newton_shift(scales), 0))
-    products = (1 + over_z64) * 3 * 3 - 1 - (over_z64 + 2 + 2)
-    return cost + Polynomial.cost(products, shape)
+    return cost + Polynomial.cost((1 + masks) ** 3 - 1 - 3 * masks, shape)
 
 
 def shifted(x: Masked, drop: int) -> Masked:

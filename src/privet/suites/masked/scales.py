@@ -101,6 +101,11 @@ class Scales:
         largest = self.largest_weight * self.top * 2.0 ** (self.g_bits - self.h_bits - self.y_bits)
         return math.ceil(math.log2(largest))
 
+    @property
+    def narrowing(self) -> int:
+        """How many low bits G loses before it is normalised, to stay below 2^34."""
+        return max(0, self.weight_bits - 34)
+
     def thresholds(self) -> list[int]:
         """Return the sums of second derivatives from which y is l2 * 2^e, for e = 1, 2, ..."""
         step = 1 << self.y_bits

@@ -58,7 +58,7 @@ class MaskedSuite(Suite):
         runtime, plan, scales = self.runtime, self.plan, self._scales
         features = np.zeros(plan.depth, dtype=np.intp)
         buckets = np.full(plan.depth, -1, dtype=np.intp)
-        g, h = root(runtime, plan, scales, self._label, self._score)
+        g, h = root(runtime, plan, scales, self._indicators, self._label, self._score)
         nodes, outcomes = None, []
         for level in range(plan.depth):
             with runtime.step("level"):
@@ -68,7 +68,7 @@ class MaskedSuite(Suite):
                 bits, left = split(runtime, nodes, fails)
                 outcomes.append(bits)
                 if level + 1 < plan.depth:
-                    g, h = mask_children(runtime, left)
+                    g, h = mask_children(runtime, self._indicators, left)
         assert nodes is not None
         leaves = leaf_values(runtime, plan, scales, nodes, left)
         with runtime.step("update"):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from privet.arithmetic.rings import Z36, Ring
+from privet.arithmetic.rings import Z32, Z36, Ring
 from privet.arithmetic.shares import Share, stack
 from privet.arrays import BucketArray
 from privet.gates.choose import MaskedBits, keep, publish_bits
@@ -40,7 +40,14 @@ class Nodes:
     sums_h: Share
 
 
-def root(runtime: Runtime, plan: Plan, scales: Scales, label: Share, score: Share) -> list[Masked]:
+def root(
+    runtime: Runtime,
+    plan: Plan,
+    scales: Scales,
+    indicators: Indicators,
+    label: Share,
+    score: Share,
+) -> list[Masked]:
     """Return the masked first and second derivatives of all samples, (1, N) each.
 
     Regression: g = score - y, rounded to its fraction bits at random, and h = 1, which is public.
@@ -51,18 +58,20 @@ def root(runtime: Runtime, plan: Plan, scales: Scales, label: Share, score: Shar
     with runtime.step("gradients"):
         if plan.task == "regression":
             drop = (SCORE_BITS - scales.g_bits,)
-            g = shrink(runtime, score - label, bits=drop, ring=Z36)
-            h = public_ones(runtime, scales.h_ring, plan.n_samples)
-            return [g.map(_row), h.map(_row)]
-        p, h_share = _halves(waves(runtime, mask(runtime, low_bits(score))))
+            with indicators.ahead(runtime):
+                g = shrink(runtime, _row(score - label), bits=drop, ring=Z36)
+            return [g, public_ones(runtime, scales.h_ring, plan.n_samples)]
+        p, h_share = _halves(waves(runtime, mask(runtime, low_bits(score, Z32))))
         difference = p - label * (1 << (2 * WAVE_BITS - SCORE_BITS))
         bits = [2 * WAVE_BITS - scales.g_bits, 2 * WAVE_BITS - scales.h_bits]
-        found = shrink(runtime, difference, h_share, bits=tuple(bits), ring=Z36)
-        return [x.map(_row) for x in found]
+        both = _row(difference), _row(h_share)
+        with indicators.ahead(runtime):
+            found: list[Masked] = shrink(runtime, *both, bits=tuple(bits), ring=Z36)
+        return found
 
 
-def _row(values: np.ndarray) -> np.ndarray:
-    return values.reshape(1, -1)
+def _row(values: Share) -> Share:
+    return values.reshape(1, values.size)
 
 
 def _halves(both: Share) -> tuple[Share, Share]:
@@ -70,11 +79,12 @@ def _halves(both: Share) -> tuple[Share, Share]:
 
 
 def public_ones(runtime: Runtime, ring: Ring, count: int) -> Masked:
-    """Return ones, which everybody knows, as a masked value with a zero mask."""
-    zeros = ring.zeros((count,))
+    """Return ones, (1, count), which everybody knows, as a masked value with a zero mask."""
+    zeros = ring.zeros((1, count))
     if runtime.index < 0:
-        return Masked(ring, Mask((count,), value=zeros))
-    return Masked(ring, Mask((count,), share=Share(zeros, ring)), np.ones(count, dtype=ring.dtype))
+        return Masked(ring, Mask((1, count), value=zeros))
+    ones = np.ones((1, count), dtype=ring.dtype)
+    return Masked(ring, Mask((1, count), share=Share(zeros, ring)), ones)
 
 
 def sum_nodes(
@@ -181,9 +191,9 @@ def split(
         return bits, [keep(runtime, bits, nodes.g), keep(runtime, bits, nodes.h)]
 
 
-def mask_children(runtime: Runtime, left: list[Share]) -> list[Masked]:
+def mask_children(runtime: Runtime, indicators: Indicators, left: list[Share]) -> list[Masked]:
     """Mask the left children: the one large opening of a level."""
-    with runtime.step("children"):
+    with runtime.step("children"), indicators.ahead(runtime):
         masked: list[Masked] = mask(runtime, *left)
         return masked
 

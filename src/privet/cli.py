@@ -26,6 +26,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
+from privet.boosting.federation import Estimate
 from privet.boosting.model import Model
 from privet.boosting.trainer import DEFAULT_PROTOCOL, PROTOCOLS
 from privet.data.datasets import DATASETS
@@ -166,7 +167,15 @@ def simulate(
             known = "" if loss is None else f", loss {loss:.5f}"
             progress.update(bar, completed=done, loss=known, visible=True)
 
-        model, outcome = run(experiment, on_table)
+        def on_estimate(estimate: Estimate) -> None:
+            progress.console.print(
+                f"{estimate.rounds:,} rounds, {estimate.online / 1e6:,.0f} MB between the parties, "
+                f"{estimate.offline / 1e6:,.0f} MB from the dealer, about "
+                f"{estimate.memory / 1e6:,.0f} MB of memory a party",
+                highlight=False,
+            )
+
+        model, outcome = run(experiment, on_table, on_estimate)
     if save is not None:
         save_model(model, save)
     if report is not None:

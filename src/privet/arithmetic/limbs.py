@@ -6,6 +6,8 @@ to be exact, and matrix products of floats are fast where those of integers are 
 
 from __future__ import annotations
 
+import tempfile
+
 import numpy as np
 import numpy.typing as npt
 
@@ -14,7 +16,8 @@ from privet.arithmetic.rings import Ring, RingArray
 _BITS = 18
 _LIMBS = 2
 _EXACT_ROWS = 1 << 17
-# Up to this many bytes, the limbs are kept as floats; beyond, a block is converted when needed.
+# Up to this many bytes, the limbs are kept in memory as floats. Beyond, the matrix lies in a file,
+# and a block is read and converted when it is needed.
 _KEPT = 1 << 29
 
 
@@ -29,8 +32,14 @@ class LimbMatrix:
         if 8 * _LIMBS * rows * length <= _KEPT:
             self._floats = [np.zeros((rows, length)) for _ in range(_LIMBS)]
         else:
-            self._words = np.zeros((rows, length), dtype=np.uint64)
+            with tempfile.TemporaryFile(prefix="privet-") as file:
+                self._words = np.memmap(file, dtype=np.uint64, mode="w+", shape=(rows, length))
             self._step = max(1, min(self._step, _KEPT // (8 * _LIMBS * max(1, rows))))
+
+    @staticmethod
+    def memory(rows: int, length: int) -> int:
+        """Return about how many bytes of memory a matrix of that size takes."""
+        return min(8 * _LIMBS * rows * length, _KEPT)
 
     def place(self, start: int, rows: RingArray) -> None:
         """Fill rows of the matrix, from one on."""

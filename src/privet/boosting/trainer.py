@@ -8,7 +8,14 @@ from dataclasses import dataclass
 from privet.arrays import FloatArray
 from privet.boosting import reference
 from privet.boosting.binning import BucketedColumns
-from privet.boosting.federation import SUITES, Federation, PartyData, Trial
+from privet.boosting.federation import (
+    SUITES,
+    Estimate,
+    Federation,
+    PartyData,
+    Trial,
+    estimate,
+)
 from privet.boosting.model import Feature, Model
 from privet.boosting.objective import check_label
 from privet.boosting.params import Params
@@ -57,6 +64,7 @@ def train_federated(
     network: str = "memory",
     new_columns: Sequence[FloatArray] | None = None,
     on_table: reference.OnTable | None = None,
+    on_estimate: Callable[[Estimate], None] | None = None,
 ) -> Federated:
     """Train with a secure protocol on this machine, and predict new columns, one array a party."""
     check_parties(parties, label, params, protocol)
@@ -68,8 +76,11 @@ def train_federated(
         features=tuple(Feature(name, party.owner) for party in parties for name in party.names),
         active=len(parties) - 1,
     )
+    plan = federation.plan(len(label))
+    if on_estimate is not None:
+        on_estimate(estimate(federation, plan))
     n_new = 0 if new_columns is None else new_columns[0].shape[1]
-    trial = Trial(federation, federation.plan(len(label)), n_new)
+    trial = Trial(federation, plan, n_new)
     labels = [None] * (len(parties) - 1) + [label]
     new = [None] * len(parties) if new_columns is None else new_columns
     inputs = [

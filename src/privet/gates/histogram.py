@@ -99,11 +99,8 @@ class Publish(Gate):
     ) -> Indicators:
         """Draw masks of all indicators."""
         matrix = LimbMatrix(len(owners) * cuts, n_samples)
-        for k in range(dealer.n_parties):
-            theirs = [j for j, owner in enumerate(owners) if owner == k]
-            part = dealer.private((len(theirs), cuts, n_samples), Z36, k)
-            for j, rows in zip(theirs, part, strict=True):
-                matrix.place(j * cuts, rows)
+        for j, owner in enumerate(owners):
+            matrix.place(j * cuts, dealer.private((cuts, n_samples), Z36, owner))
         return Indicators((len(owners), cuts), matrix, {})
 
     def run(
@@ -115,28 +112,22 @@ class Publish(Gate):
         n_samples: int,
     ) -> Indicators:
         """Mask and send our own; receive the others'."""
-        features = [
-            [j for j, owner in enumerate(owners) if owner == k] for k in range(party.n_parties)
-        ]
-        mine = features[party.index]
-        assert own.shape == (len(mine), n_samples)
+        everybody = range(party.n_parties)
+        features = [[j for j, owner in enumerate(owners) if owner == k] for k in everybody]
         size = cuts * n_samples
         kind = Expected(np.dtype(np.uint8), (Z36.wire_bytes(size),))
-        drawn = [
-            party.private((len(theirs), cuts, n_samples), Z36, k)
-            for k, theirs in enumerate(features)
-        ]
-        masks = drawn[party.index]
-        assert masks is not None
-        sent = [
-            Z36.to_wire(((bucket <= np.arange(cuts)[:, None]).astype(np.uint64) - mask).reshape(-1))
-            for bucket, mask in zip(own, masks, strict=True)
-        ]
+        sent, buckets = [], iter(own)
+        for owner in owners:
+            mask = party.private((cuts, n_samples), Z36, owner)
+            if mask is not None:
+                indicators = (next(buckets) <= np.arange(cuts)[:, None]).astype(np.uint64)
+                sent.append(Z36.to_wire((indicators - mask).reshape(-1)))
         matrix = LimbMatrix(len(owners) * cuts, n_samples)
         for k, position, message in party.publish(sent, [[kind] * len(f) for f in features]):
             rows = Z36.from_wire(message, size).reshape(cuts, n_samples)
             matrix.place(features[k][position] * cuts, rows)
-        return Indicators((len(owners), cuts), matrix, dict(zip(mine, own, strict=True)))
+        own_buckets = dict(zip(features[party.index], own, strict=True))
+        return Indicators((len(owners), cuts), matrix, own_buckets)
 
     @staticmethod
     def cost(n_features: int, cuts: int, n_samples: int, n_parties: int) -> Cost:

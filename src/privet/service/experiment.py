@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,6 +13,7 @@ from pydantic import Field
 
 from privet.arrays import FloatArray
 from privet.boosting.binning import bucket_columns
+from privet.boosting.federation import Estimate
 from privet.boosting.model import Model
 from privet.boosting.objective import check_label
 from privet.boosting.params import Params
@@ -48,7 +49,11 @@ class Experiment(Config):
     seed: Annotated[int, Field(ge=0, lt=1 << 32)] = 0
 
 
-def run(experiment: Experiment, on_table: OnTable | None = None) -> tuple[Model, Report]:
+def run(
+    experiment: Experiment,
+    on_table: OnTable | None = None,
+    on_estimate: Callable[[Estimate], None] | None = None,
+) -> tuple[Model, Report]:
     """Run an experiment and return its model and report."""
     started = time.perf_counter()
     Network.parse(experiment.network)
@@ -63,7 +68,9 @@ def run(experiment: Experiment, on_table: OnTable | None = None) -> tuple[Model,
     train_rows, test_rows = split_rows(data.frame, experiment.test_size, experiment.seed)
     parties = split_columns(train_rows, experiment.n_parties)
     new = split_columns(test_rows, experiment.n_parties)
-    trained = train_on(parties, new, params, experiment.protocol, experiment.network, on_table)
+    trained = train_on(
+        parties, new, params, experiment.protocol, experiment.network, on_table, on_estimate
+    )
     model = trained.model
     plain = model
     if experiment.protocol != "plain":
@@ -139,6 +146,7 @@ def train_on(
     protocol: str,
     network: str = "memory",
     on_table: OnTable | None = None,
+    on_estimate: Callable[[Estimate], None] | None = None,
 ) -> Trained:
     """Let every party bucket its own columns, train on them, and predict new rows.
 
@@ -159,7 +167,14 @@ def train_on(
         seconds = time.perf_counter() - started
         return Trained(model, model.predict(np.concatenate(columns)), Seconds(train=seconds))
     federated = train_federated(
-        bucketed, label, params, protocol, network=network, new_columns=columns, on_table=on_table
+        bucketed,
+        label,
+        params,
+        protocol,
+        network=network,
+        new_columns=columns,
+        on_table=on_table,
+        on_estimate=on_estimate,
     )
     assert federated.predictions is not None
     levels = params.tables * params.depth

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from privet.arithmetic.fixed_point import FixedPoint
 from privet.arithmetic.shares import Share
+from privet.gates.gate import Cost
 from privet.runtime.runtime import Runtime
 from privet.suites.plan import AppliedTests, OwnData, Plan, TrainedTable
 
@@ -26,6 +27,16 @@ class Suite(ABC):
     @abstractmethod
     def check(cls, plan: Plan) -> None:
         """Raise an InputError if the protocol cannot do what is planned."""
+
+    @classmethod
+    @abstractmethod
+    def cost(cls, plan: Plan, n_parties: int) -> tuple[Cost, Cost]:
+        """Return what setting up costs, and what each table does."""
+
+    @classmethod
+    @abstractmethod
+    def memory(cls, plan: Plan) -> int:
+        """Return about how many bytes of memory a participant needs."""
 
     @abstractmethod
     def setup(self) -> None:

@@ -156,7 +156,7 @@ def masked_alarms(view: View) -> list[str]:
 def test_missing_masks_are_caught(broken: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Broken variants: test outcomes, indicators or sums that go out unmasked."""
     uniform = Prg.uniform
-    shapes = {"bits": ((N // 8,),), "indicators": ((2, 7, N), (1, 7, N)), "sums": ((5, 7, 2),)}
+    shapes = {"bits": ((N // 8,),), "indicators": ((7, N),), "sums": ((5, 7, 2),)}
 
     def unmasked(self: Prg, shape: Any, ring: Any) -> Any:
         return ring.zeros(shape) if shape in shapes[broken] else uniform(self, shape, ring)

@@ -5,14 +5,17 @@ from __future__ import annotations
 import numpy as np
 
 from privet.arithmetic.fixed_point import FixedPoint
+from privet.arithmetic.limbs import LimbMatrix
 from privet.arithmetic.rings import Z64
 from privet.arithmetic.shares import Share
 from privet.arrays import BucketArray
 from privet.gates.choose import MaskedBits, leaf_lookup, present
+from privet.gates.gate import Cost
 from privet.gates.histogram import publish
 from privet.gates.masked import mask
 from privet.gates.waves import SCORE_BITS
 from privet.runtime.runtime import Runtime
+from privet.suites.masked.costs import setup_cost, table_cost
 from privet.suites.masked.scales import Scales
 from privet.suites.masked.table import (
     best_test,
@@ -39,6 +42,18 @@ class MaskedSuite(Suite):
     def check(cls, plan: Plan) -> None:
         """Refuse what no scales fit."""
         Scales.of(plan)
+
+    @classmethod
+    def cost(cls, plan: Plan, n_parties: int) -> tuple[Cost, Cost]:
+        """Return what the label and the indicators cost, and each table."""
+        return setup_cost(plan, n_parties), table_cost(plan, n_parties)
+
+    @classmethod
+    def memory(cls, plan: Plan) -> int:
+        """Return the indicators', and what the widest level and the update of scores take."""
+        indicators = LimbMatrix.memory(plan.n_features * plan.candidates, plan.n_samples)
+        vectors = 8 * plan.leaves + 2 * plan.leaves
+        return indicators + Z64.nbytes((vectors, plan.n_samples))
 
     def setup(self) -> None:
         """Share the label, and publish every feature's masked indicators."""

@@ -10,10 +10,11 @@ import numpy as np
 from privet.arithmetic.rings import Z64
 from privet.arithmetic.shares import Share
 from privet.errors import ParameterError
+from privet.gates.gate import Cost, sharing_cost
 from privet.runtime.runtime import Runtime
 from privet.suites.paper.division import FIXED, START_BITS
-from privet.suites.paper.infer import infer
-from privet.suites.paper.table import SortedColumns, train_table
+from privet.suites.paper.infer import infer, infer_cost
+from privet.suites.paper.table import SortedColumns, table_cost, train_table
 from privet.suites.plan import AppliedTests, OwnData, Plan, TrainedTable
 from privet.suites.suite import Suite
 
@@ -36,6 +37,19 @@ class PaperSuite(Suite):
                 f"protocol: paper divides by values up to {1 << START_BITS}; {plan.n_samples} "
                 f"samples with l2 = {plan.l2:g} can give {largest:g}: use fewer samples"
             )
+
+    @classmethod
+    def cost(cls, plan: Plan, n_parties: int) -> tuple[Cost, Cost]:
+        """Return what the label costs, and SecTable and SecInfer."""
+        samples = AppliedTests((1, plan.depth, plan.n_samples), None, None)
+        label = sharing_cost(Z64.nbytes((plan.n_samples,)), n_parties)
+        return label, table_cost(plan, n_parties) + infer_cost(samples, n_parties)
+
+    @classmethod
+    def memory(cls, plan: Plan) -> int:
+        """Return six times the larger of SecPerm's vectors and SecInfer's indicators."""
+        vectors = max(plan.n_features * plan.leaves, plan.depth * plan.leaves)
+        return 6 * Z64.nbytes((vectors, plan.n_samples))
 
     def setup(self) -> None:
         """Share the label."""

@@ -302,14 +302,14 @@ def test_shrink(n: int) -> None:
     x = integers(-(2**35) + 1, 2**35 - 1, 4000) * 2**28 // 2**7
 
     def body(runtime: Runtime, share: Share) -> Any:
-        return shrink(runtime, share, bits=(21,), ring=Z36).share(runtime.index)
+        return shrink(runtime, share, bits=(21,), rings=(Z36,)).share(runtime.index)
 
     found, cost, _ = on_shares(body, [(x.view(np.uint64), Z64)], n)
     error = signed((found - (x >> 21).view(np.uint64)) << np.uint64(28)) >> 28
     assert np.isin(error, (0, 1)).all()
     exact = (x - ((x >> 21) << 21)) / 2.0**21
     assert abs(np.mean(error - exact)) < 5 / np.sqrt(12 * 4000)
-    assert cost == Shrink.cost(4000, Z36, n)
+    assert cost == Shrink.cost(4000, [Z36], n)
 
 
 @given(st.lists(st.integers(0, 2**36 - 1), max_size=9))

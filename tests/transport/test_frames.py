@@ -85,7 +85,7 @@ HEADER = array_header(np.zeros((2, 3), dtype=np.uint32), 7, 9)
         (2, b"\x02", "version 2"),
         (3, b"\x00", "unknown kind 0"),
         (3, b"\x04", "unknown kind 4"),
-        (4, b"\x03", "damaged header"),
+        (4, b"\x04", "damaged header"),
         (5, b"\x05", "damaged header"),
         (6, b"\x01", "damaged header"),
         (5, b"\x01", "lengths beyond its dimensions"),

@@ -28,7 +28,7 @@ class Pair:
         self.listener = {name: listen() for name in ("ann", "bob")}
         self.pinned = {name: self.identity[name].fingerprint for name in ("ann", "bob")}
         self.session = dict.fromkeys(("ann", "bob"), bytes(32))
-        self.timeout = 1.5
+        self.timeout = 3.0
 
     def members(self) -> list[Member]:
         return [self.member(name) for name in ("ann", "bob")]

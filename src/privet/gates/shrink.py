@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,9 +16,9 @@ from privet.runtime.party import Party
 
 
 class Shrink(Gate):
-    """Divide shared values over Z64 by 2^bits into masked values over a ring of 64 - bits or less.
+    """Divide shared values over Z64 by 2^bits into masked values over smaller rings.
 
-    1. The dealer draws [r] over Z64 and derives [r >> bits] over the ring.
+    1. The dealer draws [r] over Z64 and derives [r >> bits] over a ring of at most 64 - bits bits.
     2. Open c = [x] + [r]. Then x >> bits = (c >> bits) - (r >> bits) in the ring: if x + r wraps
        around, it is off by 2^(64 - bits), which is zero there.
 
@@ -27,10 +28,12 @@ class Shrink(Gate):
 
     name = "shrink"
 
-    def deal(self, dealer: Dealer, *values: Share, bits: tuple[int, ...], ring: Ring) -> Any:
+    def deal(
+        self, dealer: Dealer, *values: Share, bits: tuple[int, ...], rings: tuple[Ring, ...]
+    ) -> Any:
         """Draw masks, and derive what is left of them."""
         found = []
-        for x, drop in zip(values, bits, strict=True):
+        for x, drop, ring in zip(values, bits, rings, strict=True):
             assert drop <= 64 - ring.bits
             r = dealer.uniform(x.shape, Z64)
             kept = (r >> np.uint64(drop)).astype(ring.dtype)
@@ -38,10 +41,12 @@ class Shrink(Gate):
             found.append(Masked(ring, Mask(x.shape, value=kept)))
         return found[0] if len(found) == 1 else found
 
-    def run(self, party: Party, *values: Share, bits: tuple[int, ...], ring: Ring) -> Any:
+    def run(
+        self, party: Party, *values: Share, bits: tuple[int, ...], rings: tuple[Ring, ...]
+    ) -> Any:
         """Open, and drop bits."""
         masks, kept = [], []
-        for x in values:
+        for x, ring in zip(values, rings, strict=True):
             masks.append(party.uniform(x.shape, Z64))
             kept.append(party.derived(x.shape, ring))
         if party.on_masks is not None:
@@ -49,14 +54,15 @@ class Shrink(Gate):
         opened = party.open(*(x + r for x, r in zip(values, masks, strict=True)))
         found = [
             Masked(ring, Mask(share.shape, share=share), (c >> np.uint64(drop)).astype(ring.dtype))
-            for c, share, drop in zip(opened, kept, bits, strict=True)
+            for c, share, drop, ring in zip(opened, kept, bits, rings, strict=True)
         ]
         return found[0] if len(found) == 1 else found
 
     @staticmethod
-    def cost(count: int, ring: Ring, n_parties: int) -> Cost:
-        """Return the cost for that many values, of all arrays together."""
-        return opening_cost(8 * count, n_parties) + Cost(offline=ring.nbytes((count,)))
+    def cost(count: int, rings: Sequence[Ring], n_parties: int) -> Cost:
+        """Return the cost for an array of that many values for each ring."""
+        opened = opening_cost(8 * count * len(rings), n_parties)
+        return opened + Cost(offline=sum(ring.nbytes((count,)) for ring in rings))
 
 
 shrink = Shrink()

@@ -90,9 +90,13 @@ class Waves(Gate):
 
 def _waves(values: np.ndarray) -> tuple[FloatArray, FloatArray]:
     """Return sines and cosines of all harmonics of numbers modulo 2^32: (harmonics, N)."""
-    odd = np.arange(1, 2 * HARMONICS, 2, dtype=np.uint32)[:, None]
-    angles = (odd * values.astype(np.uint32)[None, :]).astype(np.float64) * (2 * np.pi / 2**32)
-    return np.sin(angles), np.cos(angles)
+    # Harmonic 2k + 1 is the one before, turned by twice the angle.
+    turns = np.empty((HARMONICS, len(values)), dtype=np.complex128)
+    turns[0] = np.exp(values.astype(np.float64) * (2j * np.pi / 2**32))
+    twice = turns[0] ** 2
+    for k in range(1, HARMONICS):
+        np.multiply(turns[k - 1], twice, out=turns[k])
+    return turns.imag, turns.real
 
 
 waves = Waves()

@@ -33,8 +33,16 @@ from privet.transport.memory import memory_channels
 from privet.transport.mesh import Member, connect, listen
 from privet.transport.sockets import SocketChannel
 
-# What tells the libraries behind numpy's matrix products how many threads to use.
-_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+# For processes that share a machine: matrix products on one thread each, lest they fight over its
+# cores; and freed memory kept rather than returned, since new pages for large arrays cost more than
+# computing on them.
+_TUNED = {
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "MALLOC_MMAP_THRESHOLD_": str(1 << 25),
+    "MALLOC_TRIM_THRESHOLD_": str(1 << 30),
+}
 
 
 @dataclass
@@ -184,7 +192,7 @@ def _in_processes(
         identities = {name: create_identity(name, folder) for name in everybody}
         members = stack.enter_context(addresses(names, listeners, identities, network))
         pipes: dict[Connection, str] = {}
-        stack.enter_context(_one_thread_each())
+        stack.enter_context(_tuned_environment())
         for index, name in enumerate(everybody):
             ours, theirs = context.Pipe(duplex=False)
             file = None if files is None else files[index]
@@ -208,16 +216,15 @@ def _module(program: Program) -> str:
 
 
 @contextlib.contextmanager
-def _one_thread_each() -> Iterator[None]:
-    """Keep matrix products of processes that share the machine from fighting over its cores."""
-    before = {name: os.environ.get(name) for name in _THREADS}
-    os.environ.update({name: value or "1" for name, value in before.items()})
+def _tuned_environment() -> Iterator[None]:
+    """Start processes with settings of ours, but for those that the user has set."""
+    ours = {name: value for name, value in _TUNED.items() if name not in os.environ}
+    os.environ.update(ours)
     try:
         yield
     finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
+        for name in ours:
+            del os.environ[name]
 
 
 def _process(pipe: Connection, seat: _Seat, program: Program, names: list[str], data: Any) -> None:

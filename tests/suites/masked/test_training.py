@@ -184,7 +184,7 @@ def test_a_prediction_takes_two_rounds(recipient: int) -> None:
         ("california", 4, 5),
         ("credit", 2, 4),
         ("breast-cancer", 10, 3),
-        ("syn-a", 1, 3),
+        ("syn-a", 1, 2),
         ("syn-b", 1, 3),
         ("syn-c", 1, 3),
     ],

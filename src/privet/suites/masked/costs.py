@@ -38,9 +38,10 @@ def gradients_cost(plan: Plan, n_parties: int) -> Cost:
     """Return the cost of the derivatives of all samples."""
     count = plan.n_samples
     if plan.task == "regression":
-        return Shrink.cost(count, Z36, n_parties)
+        return Shrink.cost(count, [Z36], n_parties)
     masked = OpenMasked.cost([((count,), Z32)], n_parties)
-    return masked + Waves.cost(count) + Shrink.cost(2 * count, Z36, n_parties)
+    rings = [Z36, Scales.of(plan).h_ring]
+    return masked + Waves.cost(count) + Shrink.cost(count, rings, n_parties)
 
 
 def level_cost(plan: Plan, scales: Scales, level: int, n_parties: int) -> Cost:

@@ -11,7 +11,7 @@ from math import prod
 
 import numpy as np
 
-from privet.arithmetic.rings import Z8, Z16, Z32, Z36, Z64, Ring
+from privet.arithmetic.rings import Z8, Z32, Z36, Z64, Ring
 from privet.arithmetic.shares import Share
 from privet.gates.gate import Cost
 from privet.gates.lookup import Lookup, lookup, lookup_size
@@ -57,8 +57,8 @@ def quotient(
     (or 4.5) bytes. Reveals: nothing. Error: see the decision.
     """
     y: Masked | Lifted
-    if h.ring is not Z16:
-        y = h.map(lambda a: a << h.ring.dtype.type(scales.y_bits)) + scales.l2
+    if h.ring is scales.y_ring and scales.y_bits == 0:
+        y = h + scales.l2
     else:
         y = lift(runtime, h, ring=scales.y_ring).times(1 << scales.y_bits) + scales.l2
     with runtime.step("exponent"):
@@ -148,12 +148,13 @@ def quotient_cost(
     size = lookup_size(scales.exponents)
     error_ring = _error_ring(scales)
     masks = 2  # every lifted value here has a mask and its top bit
-    cost = Lift.cost(shape, Z16, ring=y_ring) if h_ring is Z16 else Cost()
+    direct = h_ring is y_ring and scales.y_bits == 0
+    cost = Cost() if direct else Lift.cost(shape, h_ring, ring=y_ring)
     if thresholds:
         cost += CountReached.cost(count, len(thresholds), width, digit, n_parties)
     cost += Lift.cost(shape, g_ring, scales.narrowing, Z36)
     narrow = 2 if scales.narrowing else 1  # from Z36 to itself, the top bit does not matter
-    y_masks = 2 if h_ring is Z16 else 1
+    y_masks = 1 if direct or h_ring is y_ring else 2
     cost += Lookup.cost(shape, size, [(y_ring, y_masks), (Z36, narrow)], n_parties)
     cost += OpenMasked.cost([(shape, y_ring), (shape, Z36)], n_parties)
     cost += Lift.cost(shape, y_ring) + Lift.cost(shape, y_ring, shift)

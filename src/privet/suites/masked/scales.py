@@ -20,6 +20,8 @@ SUM_BITS = 33
 """Sums of gradients stay below 2^33 in size: their sign survives over Z36, and their products with
 leaf values of 28 bits over Z64."""
 LARGEST_Y = 1 << 33
+LARGEST_H = (1 << 31) - 1
+"""Sums of second derivatives are not negative, and fit into Z32 without its top bit."""
 GUESS_BITS = 10
 """Fraction bits of the first guess of a reciprocal."""
 NEWTON_BITS = 22
@@ -59,7 +61,7 @@ class Scales:
         room = plan.n_samples * (0.5 if regression else 1.0)
         g_bits = min(20, math.floor(SUM_BITS - math.log2(room)))
         h_limit = plan.n_samples * (1.0 if regression else 0.25)
-        h_bits = 0 if regression else min(20, math.floor(math.log2(LARGEST_Y / 4 / h_limit)))
+        h_bits = 0 if regression else min(20, math.floor(math.log2(LARGEST_H / h_limit)))
         if g_bits < 12:
             raise ParameterError(
                 f"protocol: masked sums gradients of at most {1 << 21} samples with 12 fraction "
@@ -77,7 +79,7 @@ class Scales:
         return cls(
             g_bits,
             h_bits,
-            Z16 if small else Z36,
+            Z16 if small else Z32,
             y_bits,
             l2,
             exponents,
@@ -93,7 +95,7 @@ class Scales:
     @property
     def y_ring(self) -> Ring:
         """The ring that y and m are in."""
-        return Z32 if self.h_ring is Z16 and self.top < 1 << 30 else Z36
+        return Z32 if self.top < 1 << 30 else Z36
 
     @property
     def weight_bits(self) -> int:

@@ -59,14 +59,15 @@ def root(
         if plan.task == "regression":
             drop = (SCORE_BITS - scales.g_bits,)
             with indicators.ahead(runtime):
-                g = shrink(runtime, _row(score - label), bits=drop, ring=Z36)
+                g = shrink(runtime, _row(score - label), bits=drop, rings=(Z36,))
             return [g, public_ones(runtime, scales.h_ring, plan.n_samples)]
         p, h_share = _halves(waves(runtime, mask(runtime, low_bits(score, Z32))))
         difference = p - label * (1 << (2 * WAVE_BITS - SCORE_BITS))
         bits = [2 * WAVE_BITS - scales.g_bits, 2 * WAVE_BITS - scales.h_bits]
         both = _row(difference), _row(h_share)
         with indicators.ahead(runtime):
-            found: list[Masked] = shrink(runtime, *both, bits=tuple(bits), ring=Z36)
+            rings = (Z36, scales.h_ring)
+            found: list[Masked] = shrink(runtime, *both, bits=tuple(bits), rings=rings)
         return found
 
 

@@ -140,7 +140,7 @@ def test_nobody_there(pair: Pair) -> None:
 
 def test_a_member_that_does_not_come(pair: Pair) -> None:
     found = pair.meet("ann")
-    assert "bob: not reached within 1.5 s: bob (did not connect to us yet)" in str(found["ann"])
+    assert "bob: not reached within 3 s: bob (did not connect to us yet)" in str(found["ann"])
 
 
 @pytest.mark.parametrize(

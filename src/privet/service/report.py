@@ -16,7 +16,8 @@ class Seconds(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     train: float
-    """Bucketing and training, the start of the participants included."""
+    """Bucketing and training; with a secure protocol, also starting the participants and the
+    predictions of the test rows."""
     total: float = 0.0
     """Everything from reading the data to the metrics."""
     setup: float = 0.0

@@ -164,7 +164,7 @@ def test_lookups(n: int, size: int) -> None:
         masked_a, masked_b = mask(runtime, a, b)
         factors = [masked_a, lift(runtime, masked_b)]
         selection = lookup(runtime, p, factors, size=size)
-        return [selection.pick(table, i, runtime.index) for i in range(2)]
+        return [selection.pick(table, i) for i in range(2)]
 
     inputs: list[tuple[np.ndarray, Ring]] = [
         (position.astype(np.uint8), Z8),

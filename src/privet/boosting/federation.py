@@ -84,7 +84,7 @@ def estimate(federation: Federation, plan: Plan) -> Estimate:
     return Estimate(total.rounds, total.online, total.offline, federation.suite.memory(plan))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class PartyData:
     """What one participant brings to a training."""
 

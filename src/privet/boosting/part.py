@@ -19,7 +19,7 @@ from privet.config import Task
 from privet.errors import ModelError
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class LabelUnit:
     """How the active participant turned its label into what was shared: (label - centre) / scale.
 
@@ -54,7 +54,7 @@ class LabelUnit:
         return result
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class ModelPart:
     """What one participant keeps of a model."""
 

@@ -31,7 +31,7 @@ class Selection:
     factors: tuple[tuple[Masked | Lifted, RingArray], ...] = ()
     """Each factor with the dealt [rho = t] and its products with the factor's masks."""
 
-    def pick(self, table: npt.NDArray[np.int64], factor: int, party: int) -> Share:
+    def pick(self, table: npt.NDArray[np.int64], factor: int) -> Share:
         """Return a share of the table's entry at the position, times a factor."""
         if self.index is None:
             return Share.unknown(self.shape, self.rings[factor])

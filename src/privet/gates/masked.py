@@ -12,7 +12,7 @@ from what the dealer deals, without a message between participants.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any
@@ -25,9 +25,10 @@ from privet.gates.gate import Cost, Gate, opening_cost
 from privet.runtime.dealer import Dealer
 from privet.runtime.packing import even_slices
 from privet.runtime.party import Party
+from privet.runtime.runtime import Runtime
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Mask:
     """A mask: the dealer knows it, participants have shares of it. Compared by identity."""
 
@@ -48,15 +49,6 @@ class Mask:
         """A participant's part of the mask."""
         assert self.share is not None, "the dealer has no shares"
         return self.share.part
-
-    def map(self, operation: Any) -> Mask:
-        """Return the mask under a linear operation on arrays that both sides do."""
-        if self.value is not None:
-            value = operation(self.value)
-            return Mask(value.shape, value=value)
-        assert self.share is not None
-        part = operation(self.share.part)
-        return Mask(part.shape, share=Share(part, self.share.ring))
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,8 +73,7 @@ class Masked:
 
     def map(self, operation: Any) -> Masked:
         """Return the value under a linear operation on arrays, such as indexing or a sum."""
-        public = None if self.public is None else operation(self.public)
-        return Masked(self.ring, self.mask.map(operation), public)
+        return combine(operation, self)
 
     def __add__(self, constant: int | RingArray) -> Masked:
         """Add a public number."""
@@ -92,15 +83,7 @@ class Masked:
         return Masked(self.ring, self.mask, public)
 
     def __sub__(self, other: Masked) -> Masked:
-        subtract = self.ring.subtract
-        public = None if self.public is None else subtract(self.public, other.opened)
-        if self.mask.value is not None:
-            difference = subtract(self.mask.value, other.mask.known)
-            return Masked(self.ring, Mask(difference.shape, value=difference), public)
-        assert self.mask.share is not None
-        assert other.mask.share is not None
-        shared = self.mask.share - other.mask.share
-        return Masked(self.ring, Mask(shared.shape, share=shared), public)
+        return combine(self.ring.subtract, self, other)
 
     def share(self, index: int) -> Share:
         """Return the value as an additive share, at participant `index`; unknown to the dealer."""
@@ -108,6 +91,27 @@ class Masked:
             return Share.unknown(self.shape, self.ring)
         part = self.ring.negate(self.mask.part)
         return Share(self.ring.add(part, self.public) if index == 0 else part, self.ring)
+
+
+def combine(operation: Callable[..., RingArray], *values: Masked) -> Masked:
+    """Return masked values under a linear operation on arrays, such as a difference or stacking."""
+    ring = values[0].ring
+    public = None
+    if values[0].public is not None:
+        public = operation(*(x.opened for x in values))
+    if values[0].mask.value is not None:
+        known = operation(*(x.mask.known for x in values))
+        return Masked(ring, Mask(known.shape, value=known), public)
+    part = operation(*(x.mask.part for x in values))
+    return Masked(ring, Mask(part.shape, share=Share(part, ring)), public)
+
+
+def unmasked(runtime: Runtime, values: RingArray, ring: Ring) -> Masked:
+    """Return numbers that everybody knows as a masked value, with a mask of zeros."""
+    zeros = ring.zeros(values.shape)
+    if runtime.index < 0:
+        return Masked(ring, Mask(values.shape, value=zeros))
+    return Masked(ring, Mask(values.shape, share=Share(zeros, ring)), values)
 
 
 @dataclass(frozen=True, eq=False)

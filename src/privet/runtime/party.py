@@ -158,8 +158,7 @@ class Party(Runtime):
         def fold(pieces: list[list[RingArray]], _: list[slice]) -> list[RingArray]:
             return [add_up(ring, column) for ring, *column in zip(rings, *pieces, strict=True)]
 
-        opened = self._open([share.part for share in masked], fold, rings)
-        return tuple(ring.reduce(value) for ring, value in zip(rings, opened, strict=True))
+        return self._open([share.part for share in masked], fold, rings)
 
     def open_counting_wraps(self, masked: Share) -> tuple[RingArray, RingArray]:
         """Open one value, and return with it our share of how often its shares wrapped around.
@@ -255,10 +254,13 @@ class Party(Runtime):
 
     def _open(self, parts: list[RingArray], fold: Fold, rings: list[Ring]) -> tuple[RingArray, ...]:
         totals = self._opening.totals([part.reshape(-1) for part in parts], fold, rings)
-        values = [total.reshape(part.shape) for total, part in zip(totals, parts, strict=True)]
-        for ring, value in zip(rings, values, strict=True):
-            self._show(ring.reduce(value))
-        return tuple(values)
+        values = tuple(
+            ring.reduce(total).reshape(part.shape)
+            for ring, total, part in zip(rings, totals, parts, strict=True)
+        )
+        for value in values:
+            self._show(value)
+        return values
 
     def _show(self, opened: RingArray) -> None:
         if self.on_open is not None:

@@ -47,7 +47,7 @@ class Plan:
         return [j for j, owner in enumerate(self.owners) if owner == participant]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class OwnData:
     """What one participant brings to a training."""
 

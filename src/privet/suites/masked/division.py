@@ -74,8 +74,8 @@ def quotient(
     with runtime.step("normalise"):
         exponents = lookup_size(scales.exponents)
         table = np.array([1 << max(0, scales.exponents - e) for e in range(exponents)])
-        m_share = selection.pick(table, 0, runtime.index)
-        g_share = selection.pick(table, 1, runtime.index)
+        m_share = selection.pick(table, 0)
+        g_share = selection.pick(table, 1)
         masked_m, masked_g = mask(runtime, m_share, g_share)
         coefficients, shift, scale = scales.guess()
         m, coarse = lift(runtime, masked_m), lift(runtime, masked_m, shift=shift)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -121,15 +122,18 @@ class Scales:
         """
         shift = max(0, self.top.bit_length() - COARSE_BITS)
         scale = 58
-        x = 0.765 + 0.295 * np.cos(np.pi * (np.arange(200) + 0.5) / 200)
-        powers = np.vander(x, DEGREE + 1, increasing=True)
-        fitted = np.linalg.lstsq(powers * x[:, None], np.ones(200), rcond=None)[0]
         coarse = self.top / 2**shift
-        return (
-            [round(float(a) * 2.0**scale / coarse**k) for k, a in enumerate(fitted)],
-            shift,
-            scale,
-        )
+        coefficients = [round(a * 2.0**scale / coarse**k) for k, a in enumerate(_reciprocal())]
+        return coefficients, shift, scale
+
+
+@lru_cache(maxsize=1)
+def _reciprocal() -> list[float]:
+    """Return the polynomial that is 1 / x, about, on [0.47, 1.06]."""
+    x = 0.765 + 0.295 * np.cos(np.pi * (np.arange(200) + 0.5) / 200)
+    powers = np.vander(x, DEGREE + 1, increasing=True)
+    fitted = np.linalg.lstsq(powers * x[:, None], np.ones(200), rcond=None)[0]
+    return [float(a) for a in fitted]
 
 
 def _l2_in_units(l2: float, h_bits: int, h_limit: float) -> tuple[int, int]:

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from privet.arithmetic.rings import Z32, Z36, Ring
+from privet.arithmetic.rings import Z32, Z36
 from privet.arithmetic.shares import Share, stack
 from privet.arrays import BucketArray
 from privet.gates.choose import MaskedBits, keep, publish_bits
 from privet.gates.histogram import Indicators, histogram
-from privet.gates.masked import Lifted, Mask, Masked, mask
+from privet.gates.masked import Lifted, Masked, combine, mask, unmasked
 from privet.gates.polynomial import polynomial
 from privet.gates.shrink import shrink
 from privet.gates.waves import SCORE_BITS, WAVE_BITS, waves
@@ -25,7 +25,7 @@ WEIGHT_SHIFT = 33
 """A quotient, below 2^62, loses this many bits before it is multiplied with G again."""
 HANDICAP_FEATURES = 64
 """Up to so many features, equal scores go to the first: each has a handicap of 2^-21 over the one
-before, more than rounding can make of equal ones."""
+before, more than rounding usually makes of equal ones."""
 
 
 @dataclass
@@ -60,8 +60,10 @@ def root(
             drop = (SCORE_BITS - scales.g_bits,)
             with indicators.ahead(runtime):
                 g = shrink(runtime, _row(score - label), bits=drop, rings=(Z36,))
-            return [g, public_ones(runtime, scales.h_ring, plan.n_samples)]
-        p, h_share = _halves(waves(runtime, mask(runtime, low_bits(score, Z32))))
+            ones = np.ones((1, plan.n_samples), dtype=scales.h_ring.dtype)
+            return [g, unmasked(runtime, ones, scales.h_ring)]
+        found_waves = waves(runtime, mask(runtime, low_bits(score, Z32)))
+        p, h_share = found_waves[0], found_waves[1]
         difference = p - label * (1 << (2 * WAVE_BITS - SCORE_BITS))
         bits = [2 * WAVE_BITS - scales.g_bits, 2 * WAVE_BITS - scales.h_bits]
         both = _row(difference), _row(h_share)
@@ -73,19 +75,6 @@ def root(
 
 def _row(values: Share) -> Share:
     return values.reshape(1, values.size)
-
-
-def _halves(both: Share) -> tuple[Share, Share]:
-    return both[0], both[1]
-
-
-def public_ones(runtime: Runtime, ring: Ring, count: int) -> Masked:
-    """Return ones, (1, count), which everybody knows, as a masked value with a zero mask."""
-    zeros = ring.zeros((1, count))
-    if runtime.index < 0:
-        return Masked(ring, Mask((1, count), value=zeros))
-    ones = np.ones((1, count), dtype=ring.dtype)
-    return Masked(ring, Mask((1, count), share=Share(zeros, ring)), ones)
 
 
 def sum_nodes(
@@ -113,12 +102,7 @@ def _beside(left: Masked, right: Masked) -> Masked:
     def pair(a: np.ndarray, b: np.ndarray) -> np.ndarray:
         return np.stack([a, b], axis=1).reshape(2 * len(a), -1)
 
-    public = None if left.public is None else pair(left.public, right.opened)
-    if left.mask.value is not None:
-        value = pair(left.mask.value, right.mask.known)
-        return Masked(left.ring, Mask(value.shape, value=value), public)
-    part = pair(left.mask.part, right.mask.part)
-    return Masked(left.ring, Mask(part.shape, share=Share(part, left.ring)), public)
+    return combine(pair, left, right)
 
 
 def _interleave(left: Share, right: Share) -> Share:
@@ -173,13 +157,7 @@ def _scores(runtime: Runtime, plan: Plan, scales: Scales, nodes: Nodes) -> Share
 def _both_sides(left: Masked, total: Masked) -> Masked:
     """Return what is left and right of every cut: (2, features, cuts, nodes)."""
     right = total.map(lambda a: np.broadcast_to(a, left.shape)) - left
-
-    public = None if left.public is None else np.stack([left.public, right.opened])
-    if left.mask.value is not None:
-        value = np.stack([left.mask.value, right.mask.known])
-        return Masked(left.ring, Mask(value.shape, value=value), public)
-    part = np.stack([left.mask.part, right.mask.part])
-    return Masked(left.ring, Mask(part.shape, share=Share(part, left.ring)), public)
+    return combine(lambda *sides: np.stack(sides), left, right)
 
 
 def split(

@@ -13,10 +13,10 @@ from itertools import combinations
 import numpy as np
 
 from privet.arithmetic.rings import Z8, Z32, Z64
-from privet.arithmetic.shares import Share, concatenate, stack
+from privet.arithmetic.shares import Share, stack
 from privet.gates.gate import Cost
 from privet.gates.lookup import Lookup, lookup, lookup_size
-from privet.gates.masked import Mask, Masked, OpenMasked, mask
+from privet.gates.masked import Mask, Masked, OpenMasked, combine, mask, unmasked
 from privet.gates.threshold import DIGIT_BITS, CountReached, count_reached
 from privet.runtime.runtime import Runtime
 from privet.suites.masked.division import shifted
@@ -67,23 +67,24 @@ def best(runtime: Runtime, scores: Share, carried: np.ndarray) -> Share:
                 entered = [scores] if load is None else [scores, load]
                 masked = mask(runtime, *entered)
                 score, payload = (masked, None) if load is None else masked
-            score = _padded(score, groups * size, -(1 << 61)).map(
+            score = _padded(runtime, score, groups * size, -(1 << 61)).map(
                 lambda a, n=groups: a.reshape(*a.shape[:-1], n, -1)
             )
             with runtime.step("compare"):
                 wins = _wins(runtime, score)
             factors = [score]
             if payload is None:
-                factors.append(_known(runtime, np.ones((groups, size), dtype=np.uint32)))
+                ones = np.ones((groups, size), dtype=np.uint32)
+                factors.append(unmasked(runtime, ones, Z32))
             else:
-                spread = _padded(payload, groups * size, 0).map(
+                spread = _padded(runtime, payload, groups * size, 0).map(
                     lambda a, n=groups: a.reshape(len(a), n, -1)
                 )
                 factors += [spread.map(lambda a, q=q: a[q]) for q in range(spread.shape[0])]
             with runtime.step("select"):
                 selection = lookup(runtime, wins, factors, size=lookup_size(size - 1))
                 won = (np.arange(lookup_size(size - 1)) == size - 1).astype(np.int64)
-                picked = [selection.pick(won, i, runtime.index) for i in range(len(factors))]
+                picked = [selection.pick(won, i) for i in range(len(factors))]
             scores = picked[0].sum(1)
             if payload is None:
                 width = groups * size
@@ -138,26 +139,11 @@ def _difference(x: Masked, first: np.ndarray, second: np.ndarray) -> Masked:
     return Masked(x.ring, Mask(value.shape, value=value), public)
 
 
-def _padded(x: Masked, length: int, filling: int) -> Masked:
+def _padded(runtime: Runtime, x: Masked, length: int, filling: int) -> Masked:
     """Append public numbers, which have no mask."""
     missing = length - x.shape[-1]
     if not missing:
         return x
     shape = (*x.shape[:-1], missing)
     fill = np.full(shape, filling).astype(x.ring.dtype)
-    public = None if x.public is None else np.concatenate([x.public, fill], axis=-1)
-    if x.mask.value is not None:
-        value = np.concatenate([x.mask.value, x.ring.zeros(shape)], axis=-1)
-        return Masked(x.ring, Mask(value.shape, value=value), public)
-    assert x.mask.share is not None
-    zeros = Share(x.ring.zeros(shape), x.ring)
-    share = concatenate([x.mask.share, zeros], axis=len(shape) - 1)
-    return Masked(x.ring, Mask(share.shape, share=share), public)
-
-
-def _known(runtime: Runtime, values: np.ndarray) -> Masked:
-    """Return public numbers as masked ones, with zero masks."""
-    zeros = Z32.zeros(values.shape)
-    if runtime.index < 0:
-        return Masked(Z32, Mask(values.shape, value=zeros))
-    return Masked(Z32, Mask(values.shape, share=Share(zeros, Z32)), values)
+    return combine(lambda *both: np.concatenate(both, axis=-1), x, unmasked(runtime, fill, x.ring))

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import re
+import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 from typing_extensions import Self
 
 from privet.errors import ParameterError
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 Task: TypeAlias = Literal["regression", "classification"]
 
@@ -31,10 +39,33 @@ class Config(BaseModel):
         """Make one from values whose types are not known."""
         return cls(**values)
 
+    @classmethod
+    def read(cls, path: str | Path) -> Self:
+        """Read one from a TOML file; every complaint names the file."""
+        try:
+            return cls.parse(tomllib.loads(Path(path).read_text(encoding="utf-8")))
+        except OSError as error:
+            raise ParameterError(f"{path}: {error.strerror}") from None
+        except UnicodeDecodeError:
+            raise ParameterError(f"{path}: not a text file in UTF-8") from None
+        except tomllib.TOMLDecodeError as error:
+            raise ParameterError(f"{path}: not TOML: {error}") from None
+        except ParameterError as error:
+            raise ParameterError(f"{path}: {error}") from None
+
 
 def printable(text: str) -> bool:
     """Tell whether a name can stand in a message, a table and another participant's terminal."""
     return text.isprintable() and bool(text.strip())
+
+
+def check_name(name: str) -> None:
+    """Raise ParameterError unless a name can stand in file names, certificates and messages."""
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", name):
+        raise ParameterError(
+            f"name: {name!r} is none: up to 64 of A-Z, a-z, 0-9, '_', '.' and '-', "
+            "of which the first is a letter or a digit"
+        )
 
 
 def explain(error: ValidationError) -> str:
@@ -48,11 +79,20 @@ def explain(error: ValidationError) -> str:
             complaints.append(f"{where}: is not known")
         elif detail["type"] == "missing":
             complaints.append(f"{where}: is required")
+        elif detail["type"] == "value_error":
+            complaints.append(_own_words(detail["loc"], detail["ctx"]["error"]))
         else:
             complaints.append(f"{where}: {message}, got {_brief(detail['input'])}")
     if len(details) > _MOST_COMPLAINTS:
         complaints.append(f"and {len(details) - _MOST_COMPLAINTS} more")
     return "; ".join(complaints)
+
+
+def _own_words(path: tuple[int | str, ...], error: Exception) -> str:
+    """Say what a check of ours found, which names the key itself if it is one further inside."""
+    where = ".".join(str(part) for part in path)
+    joint = "." if isinstance(error, ParameterError) else ": "
+    return f"{where}{joint}{error}" if where else str(error)
 
 
 def _brief(value: object) -> str:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from privet.transport.frames import (
     ALIVE,
     ARRAY,
+    FAILED,
     GOODBYE,
     HEADER_BYTES,
     FrameError,
@@ -84,7 +85,7 @@ HEADER = array_header(np.zeros((2, 3), dtype=np.uint32), 7, 9)
         (0, b"GET / HT", "not a frame of this software"),
         (2, b"\x02", "version 2"),
         (3, b"\x00", "unknown kind 0"),
-        (3, b"\x04", "unknown kind 4"),
+        (3, b"\x05", "unknown kind 5"),
         (4, b"\x04", "damaged header"),
         (5, b"\x05", "damaged header"),
         (6, b"\x01", "damaged header"),
@@ -102,6 +103,19 @@ def test_a_damaged_header_is_refused(offset: int, content: bytes, complaint: str
         feed(FrameReader(limit=1 << 20), damaged)
 
 
+@pytest.mark.parametrize("kind", [ALIVE, GOODBYE, FAILED])
+def test_a_control_frame_carries_nothing_but_the_blame_for_a_failure(kind: int) -> None:
+    [(header, array)] = feed(FrameReader(), control_header(kind))
+    assert (header.kind, header.tag, array.size) == (kind, 0, 0)
+    if kind == FAILED:
+        assert parse_header(control_header(kind, 0xDEADBEEF)).tag == 0xDEADBEEF
+    for offset in (4, 5, 8) if kind == FAILED else (4, 5, 8, 12):
+        damaged = bytearray(control_header(kind))
+        damaged[offset] = 1
+        with pytest.raises(FrameError, match="control frame that carries something"):
+            parse_header(damaged)
+
+
 def test_a_header_is_whole() -> None:
     with pytest.raises(FrameError, match="31 bytes are no header"):
         parse_header(HEADER[:-1])
@@ -113,13 +127,15 @@ def _malformed(rng: random.Random) -> bytes:
     good = frame(
         np.zeros(shape, dtype=rng.choice(DTYPES)), rng.getrandbits(32), rng.getrandbits(32)
     )
-    kind = rng.randrange(4)
+    kind = rng.randrange(5)
     if kind == 0:
         return rng.randbytes(rng.randrange(100))
     if kind == 1:  # truncated
         return good[: rng.randrange(len(good))]
     if kind == 2:  # lengths that lie
         return good[:16] + rng.randbytes(16) + good[32:]
+    if kind == 3:
+        good = control_header(rng.choice((ALIVE, GOODBYE, FAILED)))
     damaged = bytearray(good)
     for _ in range(rng.randrange(1, 4)):
         damaged[rng.randrange(len(damaged))] = rng.randrange(256)
@@ -135,7 +151,7 @@ def test_a_hundred_thousand_malformed_frames() -> None:
     for _ in range(100_000):
         try:
             for header, array in feed(FrameReader(limit), _malformed(rng)):
-                assert header.kind in (ARRAY, ALIVE, GOODBYE)
+                assert header.kind in (ARRAY, ALIVE, GOODBYE, FAILED)
                 assert array.nbytes <= limit
         except FrameError:
             refused += 1

@@ -13,6 +13,7 @@ receive, so two participants may send each other arrays of any size at the same 
     abort()                              hang up: peers find out at once
 
 After any PeerError the channel is closed: its peers find out at once, and nothing more is carried.
+They are told whom we lost, so that all name the one who failed, not those who followed.
 
     PeerLostError         the peer's connection closed while something was still due from it
     PeerSilentError       for `deadline` seconds nothing came from a peer that something is due from

@@ -2,17 +2,19 @@
 
     offset  0  2  "PV"
             2  1  version of this format
-            3  1  kind: 1 array, 2 alive, 3 goodbye
+            3  1  kind: 1 array, 2 alive, 3 goodbye, 4 failed
             4  1  type of the elements: 0 uint8, 1 uint32, 2 uint64, 3 uint16
             5  1  number of dimensions, at most 4
             6  2  zero
             8  4  sequence number: how many arrays were sent before
-           12  4  tag: what both ends hash of where in the program they are
+           12  4  tag: of an array, what both ends hash of where in the program they are;
+                  of a failure, the hash of whose name is to blame, or 0 for the sender's own
            16 16  four lengths, those beyond the dimensions zero
            32     the elements, little-endian
 
-The size of what follows is the product of the lengths: there is no second number to contradict it.
-A header is checked whole, and against the receiver's limit, before anything is allocated.
+A frame without an array carries nothing, but for the tag of a failure. The size of what follows an
+array's header is the product of the lengths: there is no second number to contradict it. A header
+is checked whole, and against the receiver's limit, before anything is allocated.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from __future__ import annotations
 import math
 import struct
 import sys
+import zlib
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -29,6 +32,7 @@ VERSION: Final = 1
 ARRAY: Final = 1
 ALIVE: Final = 2
 GOODBYE: Final = 3
+FAILED: Final = 4
 
 _HEADER = struct.Struct("<2sBBBBHII4I")
 HEADER_BYTES: Final = _HEADER.size
@@ -41,6 +45,7 @@ _DTYPES: tuple[np.dtype[Any], ...] = (
     np.dtype(np.uint64),
     np.dtype(np.uint16),
 )
+_CONTROL = {ALIVE: "a sign of life", GOODBYE: "a goodbye", FAILED: "word of a failure"}
 _CODES = {dtype: code for code, dtype in enumerate(_DTYPES)}
 
 assert sys.byteorder == "little", "frames hold little-endian numbers as they lie in memory"
@@ -68,7 +73,7 @@ class Header(NamedTuple):
         """Say what kind of frame this is."""
         if self.kind == ARRAY:
             return f"array {self.sequence} of {self.dtype} {self.shape}, tag {self.tag:08x}"
-        return "a sign of life" if self.kind == ALIVE else "a goodbye"
+        return _CONTROL[self.kind]
 
 
 def array_header(array: npt.NDArray[Any], sequence: int, tag: int) -> bytes:
@@ -81,9 +86,14 @@ def array_header(array: npt.NDArray[Any], sequence: int, tag: int) -> bytes:
     )
 
 
-def control_header(kind: int) -> bytes:
-    """Return a frame that carries nothing but its kind."""
-    return _HEADER.pack(b"PV", VERSION, kind, 0, 0, 0, 0, 0, 0, 0, 0, 0)
+def control_header(kind: int, tag: int = 0) -> bytes:
+    """Return a frame that carries nothing but its kind, and of a failure who is to blame."""
+    return _HEADER.pack(b"PV", VERSION, kind, 0, 0, 0, 0, tag, 0, 0, 0, 0)
+
+
+def name_tag(name: str) -> int:
+    """Return the tag that stands for a participant."""
+    return zlib.crc32(name.encode())
 
 
 def parse_header(content: bytes | bytearray | memoryview, limit: int = MAX_FRAME_BYTES) -> Header:
@@ -95,13 +105,13 @@ def parse_header(content: bytes | bytearray | memoryview, limit: int = MAX_FRAME
         raise FrameError(f"not a frame of this software: it starts with {bytes(content[:8])!r}")
     if version != VERSION:
         raise FrameError(f"a frame of version {version}; this software speaks version {VERSION}")
-    if kind not in (ARRAY, ALIVE, GOODBYE):
+    if kind != ARRAY and kind not in _CONTROL:
         raise FrameError(f"a frame of the unknown kind {kind}")
     if code >= len(_DTYPES) or dimensions > MAX_DIMENSIONS or zero != 0:
         raise FrameError("a frame with a damaged header")
     if any(lengths[dimensions:]):
         raise FrameError("a frame with lengths beyond its dimensions")
-    if kind != ARRAY and (code or dimensions or sequence or tag):
+    if kind != ARRAY and (code or dimensions or sequence or (tag and kind != FAILED)):
         raise FrameError("a control frame that carries something")
     # A length of zero would make the others free to be anything, so it counts as one here.
     size = _DTYPES[code].itemsize

@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import datetime
+import errno
 import hashlib
 import os
+import socket
 import ssl
 from dataclasses import dataclass
 from pathlib import Path
 
 from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ed25519
 from cryptography.x509.oid import NameOID
 
+from privet.config import check_name
 from privet.errors import UnavailableError
 
-_VALID = datetime.timedelta(days=3650)
+# What is safe as the name of a file and of a certificate, and reads well in a message.
+
+# What reading a file and then its content raises; a TypeError is for a key with a password.
+_UNREADABLE = (OSError, ValueError, TypeError, UnsupportedAlgorithm)
 
 
 @dataclass(frozen=True)
@@ -33,25 +40,62 @@ class Identity:
         """What the others pin: the SHA-256 of the certificate."""
         return fingerprint_of(self.certificate)
 
+    def secure(
+        self, connection: socket.socket, certificate: bytes, *, server: bool
+    ) -> ssl.SSLSocket:
+        """Return a connection over TLS 1.3 to whoever has the key of that one certificate."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if server else ssl.PROTOCOL_TLS_CLIENT)
+        context.minimum_version = ssl.TLSVersion.TLSv1_3
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_REQUIRED
+        context.load_verify_locations(cadata=certificate)
+        context.load_cert_chain(self.certificate_file, self.key_file)
+        secured = context.wrap_socket(connection, server_side=server, do_handshake_on_connect=False)
+        try:
+            secured.do_handshake()
+            if secured.getpeercert(binary_form=True) != certificate:
+                raise ssl.SSLError("its certificate in TLS is another one")
+        except BaseException:
+            secured.close()
+            raise
+        return secured
+
 
 def fingerprint_of(certificate: bytes) -> str:
     """Return the SHA-256 of a certificate in DER form, in hexadecimal."""
     return hashlib.sha256(certificate).hexdigest()
 
 
-def create_identity(name: str, folder: str | Path) -> Identity:
-    """Make a key and a certificate, `NAME.key` and `NAME.crt`, that only their owner can read."""
+def tls_problem(error: OSError) -> str | None:
+    """Say what the peer did that TLS with it failed; None if it is no doing of its."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is not valid: {error.verify_message}"
+    if isinstance(error, (ConnectionError, ssl.SSLEOFError)) or error.errno == errno.ENOTCONN:
+        return (
+            "hung up during the TLS handshake: "
+            "perhaps our certificate is not the one it expects, or has expired"
+        )
+    return f"TLS failed: {error.reason or error}" if isinstance(error, ssl.SSLError) else None
+
+
+def create_identity(name: str, folder: str | Path, *, valid_days: int = 3650) -> Identity:
+    """Make a key and a certificate, `NAME.key` and `NAME.crt`, that only their owner can read.
+
+    Raises UnavailableError, and leaves nothing behind, if one of them exists or cannot be written.
+    """
+    check_name(name)
     key = ed25519.Ed25519PrivateKey.generate()
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     now = datetime.datetime.now(datetime.timezone.utc)
+    end = now + datetime.timedelta(days=valid_days)
     certificate = (
         x509.CertificateBuilder()
         .subject_name(subject)
         .issuer_name(subject)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(minutes=5))  # for clocks that differ
-        .not_valid_after(now + _VALID)
+        .not_valid_before(min(now, end) - datetime.timedelta(minutes=5))  # for clocks that differ
+        .not_valid_after(end)
         .sign(key, algorithm=None)
     )
     key_file, certificate_file = Path(folder) / f"{name}.key", Path(folder) / f"{name}.crt"
@@ -63,24 +107,53 @@ def create_identity(name: str, folder: str | Path) -> Identity:
             serialization.NoEncryption(),
         ),
     )
-    _write_private(certificate_file, certificate.public_bytes(serialization.Encoding.PEM))
-    return load_identity(key_file, certificate_file)
+    try:
+        _write_private(certificate_file, certificate.public_bytes(serialization.Encoding.PEM))
+    except BaseException:
+        key_file.unlink()  # of no use without its certificate, and in the way of the next attempt
+        raise
+    content = certificate.public_bytes(serialization.Encoding.DER)
+    return Identity(key_file, certificate_file, content)
 
 
 def load_identity(key_file: str | Path, certificate_file: str | Path) -> Identity:
-    """Read an identity; raise UnavailableError if its certificate is missing or is none."""
+    """Read an identity; raise UnavailableError unless it can be used now."""
     try:
-        pem = Path(certificate_file).read_text()
-        certificate = ssl.PEM_cert_to_DER_cert(pem)
-    except (OSError, ValueError) as error:
+        certificate = x509.load_pem_x509_certificate(Path(certificate_file).read_bytes())
+        public_key = certificate.public_key()
+    except _UNREADABLE as error:
         raise UnavailableError(f"{certificate_file}: no certificate: {error}") from None
-    return Identity(Path(key_file), Path(certificate_file), certificate)
+    try:
+        key = serialization.load_pem_private_key(Path(key_file).read_bytes(), password=None)
+    except _UNREADABLE as error:
+        raise UnavailableError(f"{key_file}: no key: {error}") from None
+    if key.public_key() != public_key:
+        raise UnavailableError(f"{key_file}: not the key of the certificate {certificate_file}")
+    now = datetime.datetime.now(datetime.timezone.utc)
+    start, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
+    if now < start:
+        raise UnavailableError(
+            f"{certificate_file}: not valid before {start:%Y-%m-%d %H:%M} UTC: "
+            "set this machine's clock, or make new keys with `privet keys`"
+        )
+    if now > end:
+        raise UnavailableError(
+            f"{certificate_file}: has expired on {end:%Y-%m-%d}: make new keys with `privet keys`"
+        )
+    content = certificate.public_bytes(serialization.Encoding.DER)
+    return Identity(Path(key_file), Path(certificate_file), content)
 
 
 def _write_private(path: Path, content: bytes) -> None:
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        raise UnavailableError(f"{path}: exists already, and is never overwritten") from None
     except OSError as error:
         raise UnavailableError(f"{path}: cannot be written: {error.strerror}") from None
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(content)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+    except OSError as error:
+        path.unlink()
+        raise UnavailableError(f"{path}: cannot be written: {error.strerror}") from None

@@ -1,4 +1,8 @@
-"""One peer's connection: what waits to be sent to it, and what came from it."""
+"""One peer's connection: what waits to be sent to it, what came from it, and how it ended.
+
+Whoever loses a peer hangs up on all others, so one failure ends many connections. Before it hangs
+up it says whom it lost, and those who hear of it look for the first failure, not the nearest.
+"""
 
 from __future__ import annotations
 
@@ -7,23 +11,52 @@ import socket
 import ssl
 import time
 from collections import deque
+from collections.abc import Collection, Mapping
+from enum import IntEnum
 
 from privet.errors import PeerError, PeerLostError, PeerMisbehavedError
 from privet.transport.channel import Array
-from privet.transport.frames import ALIVE, GOODBYE, FrameError, FrameReader, Header
+from privet.transport.frames import (
+    ALIVE,
+    FAILED,
+    GOODBYE,
+    FrameError,
+    FrameReader,
+    Header,
+    control_header,
+    name_tag,
+)
 
 _WOULD_BLOCK = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 # What a frame takes in memory beside its elements, so that empty ones count, too.
 OVERHEAD = 512
 # How much is read from one peer before the others get their turn.
 _READ_QUOTA = 1 << 22
+# Where the system tells it: the peer has ended, though what it sent before is still unread.
+_HUNG_UP: int = getattr(select, "POLLRDHUP", 0)
+
+
+class Doubt(IntEnum):
+    """How likely it is that a peer only failed because another one did."""
+
+    NONE = 0
+    """It hung up without a word, fell silent or misbehaved."""
+    TORN = 1
+    """Its connection broke off in the middle, where its last words may have been lost."""
+    ITS_OWN = 2
+    """It said that it ended by itself."""
+    BLAMES = 3
+    """It said that it lost somebody else."""
 
 
 class PeerLink:
     """One peer: its socket, what waits to be sent to it and what came from it."""
 
-    def __init__(self, peer: str, connection: socket.socket, limit: int) -> None:
+    def __init__(
+        self, peer: str, connection: socket.socket, limit: int, names: Mapping[int, str]
+    ) -> None:
         self.peer = peer
+        self.names = names
         self.socket = connection
         self.reader = FrameReader(limit)
         self.outgoing: deque[memoryview] = deque()
@@ -34,6 +67,8 @@ class PeerLink:
         self.heard = time.monotonic()
         self.said_goodbye = False
         self.error: PeerError | None = None
+        self.doubt = Doubt.NONE
+        self.blamed = 0  # the tag of whom it said that it lost
         self.interest = select.POLLIN
         self.more = False  # the quota cut reading short
 
@@ -57,13 +92,19 @@ class PeerLink:
             pass
         except OSError as error:
             self.lose(error)
+            self.read()  # its last words may lie there
+
+    def say(self, kind: int, tag: int = 0) -> None:
+        """Send a frame without an array, as far as that goes without waiting."""
+        self.queue(memoryview(control_header(kind, tag)))
+        self.write()
 
     def read(self) -> None:
         """Receive what has arrived."""
         quota = _READ_QUOTA
         self.more = False
         try:
-            while True:
+            while quota > 0:
                 target = self.reader.target()
                 count = self.socket.recv_into(target)
                 if count == 0:
@@ -73,27 +114,36 @@ class PeerLink:
                 for header, array in self.reader.advance(count):
                     self.take(header, array)
                 quota -= count
-                if self.reader.idle and count < len(target) and not _pending(self.socket):
+                drained = self.reader.idle and count < len(target) and not _pending(self.socket)
+                if drained and self.error is None:
                     return
-                if quota < 0:
-                    self.more = _pending(self.socket)
-                    return
+            self.more = self.error is None and _pending(self.socket)
         except _WOULD_BLOCK:
             pass
         except FrameError as error:
             self.error = PeerMisbehavedError(self.peer, f"sent {error}")
+            self.doubt, self.blamed = Doubt.NONE, 0
         except OSError as error:
             self.lose(error)
 
     def take(self, header: Header, array: Array) -> None:
         """Take note of a frame that came."""
-        if self.said_goodbye:
+        if header.kind == FAILED:
+            self.hear_of_failure(header.tag)
+        elif self.said_goodbye:
             raise FrameError(f"{header.describe()} after its goodbye")
-        if header.kind == GOODBYE:
+        elif header.kind == GOODBYE:
             self.said_goodbye = True
         elif header.kind != ALIVE:
             self.inbox.append((header, array))
             self.inbox_bytes += array.nbytes + OVERHEAD
+
+    def hear_of_failure(self, tag: int) -> None:
+        """Take note that the peer ends, and whom it blames for that."""
+        self.blamed = tag
+        self.doubt = Doubt.BLAMES if tag else Doubt.ITS_OWN
+        lost = f"gave up, having lost {self.names.get(tag, 'somebody')}"
+        self.error = PeerLostError(self.peer, lost if tag else "ended with an error of its own")
 
     def lose(self, error: OSError | None) -> None:
         """Take note that the connection is gone."""
@@ -102,6 +152,36 @@ class PeerLink:
         reason = f" ({error})" if error is not None and str(error) else ""
         if self.error is None:
             self.error = PeerLostError(self.peer, f"the connection was lost{reason}")
+            self.doubt = Doubt.NONE if error is None and self.reader.idle else Doubt.TORN
+
+
+def suspects(links: Collection[PeerLink]) -> list[PeerLink]:
+    """Return those that failed, and of these those that are the least likely to have followed."""
+    failed = [link for link in links if link.error is not None]
+    least = min((link.doubt for link in failed), default=Doubt.NONE)
+    return [link for link in failed if link.doubt == least]
+
+
+def may_clear_up(links: Collection[PeerLink]) -> bool:
+    """Tell whether a peer that seems to be well may turn out to have failed first."""
+    well = {name_tag(link.peer) for link in links if link.error is None}
+    return any(
+        link.blamed in well or (link.doubt == Doubt.TORN and well) for link in suspects(links)
+    )
+
+
+def has_hung_up(connection: socket.socket) -> bool:
+    """Tell whether a connection has ended, without taking anything out of it."""
+    poll = select.poll()
+    poll.register(connection, select.POLLIN | _HUNG_UP)
+    for _, event in poll.poll(0):
+        if event & (_HUNG_UP | select.POLLHUP | select.POLLERR):
+            return True
+        try:  # TLS cannot look ahead, the connection below it can
+            return not socket.socket.recv(connection, 1, socket.MSG_PEEK)
+        except OSError:
+            return True
+    return False
 
 
 def _pending(connection: socket.socket) -> bool:

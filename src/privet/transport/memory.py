@@ -7,10 +7,11 @@ import threading
 import time
 from collections import deque
 from collections.abc import Sequence
+from typing import NoReturn
 
 import numpy as np
 
-from privet.errors import PeerLostError, PeerSilentError
+from privet.errors import PeerError, PeerLostError, PeerSilentError
 from privet.transport.channel import Array, Channel, Expected
 from privet.transport.frames import ARRAY, Header
 
@@ -28,7 +29,8 @@ class _Hub:
             if sender != receiver
         }
         self.waiting = dict.fromkeys(self.mail, 0)
-        self.closed: set[str] = set()
+        self.closed: dict[str, str | None] = {}
+        """Who has gone, and whom it lost, if that is why."""
 
 
 class MemoryChannel(Channel):
@@ -67,20 +69,19 @@ class MemoryChannel(Channel):
                 if self.name in self._hub.closed:
                     raise PeerLostError(peer, f"this channel is closed{self._at()}")
                 if peer in self._hub.closed:
-                    self._fail()
-                    raise PeerLostError(peer, f"has gone, {self._due(expected)}")
+                    self._lose(peer, self._due(expected))
                 if not self._hub.changed.wait(None if end is None else end - time.monotonic()):
-                    self._fail()
-                    raise PeerSilentError(
-                        peer, f"silent for {self.deadline:g} s, {self._due(expected)}"
-                    )
+                    self._leave(peer)
+                    silence = f"silent for {self.deadline:g} s"
+                    raise PeerSilentError(peer, silence + self._due(expected))
             header, array = box.popleft()
             self._hub.waiting[peer, self.name] -= array.nbytes
             self._hub.changed.notify_all()
         try:
             self.check(peer, header, expected, self._received[peer], tag)
-        except Exception:
-            self.close()
+        except PeerError:
+            with self._hub.changed:
+                self._leave(peer)
             raise
         self._received[peer] += 1
         return array
@@ -99,7 +100,7 @@ class MemoryChannel(Channel):
             while all(self._waiting(peer) > limit for peer in self.peers):
                 for peer in self.peers:
                     if peer in self._hub.closed:
-                        raise PeerLostError(peer, f"has gone{self._at()}")
+                        self._lose(peer, self._at())
                 self._hub.changed.wait()
 
     def _waiting(self, peer: str) -> int:
@@ -108,18 +109,25 @@ class MemoryChannel(Channel):
     def close(self) -> None:
         """Let the peers know that nothing more will come."""
         with self._hub.changed:
-            self._fail()
+            self._leave(None)
 
     def abort(self) -> None:
         """Let the peers know that nothing more will come."""
         self.close()
 
-    def _fail(self) -> None:
-        self._hub.closed.add(self.name)
+    def _leave(self, lost: str | None) -> None:
+        self._hub.closed.setdefault(self.name, lost)
         self._hub.changed.notify_all()
 
+    def _lose(self, peer: str, where: str) -> NoReturn:
+        """Leave because a peer has gone, and pass on whom that one blames."""
+        culprit = self._hub.closed[peer]
+        self._leave(culprit or peer)
+        reason = f"gave up, having lost {culprit}" if culprit else "has gone"
+        raise PeerLostError(peer, reason + where)
+
     def _due(self, expected: Expected) -> str:
-        return f"while {expected} is due from it{self._at()}"
+        return f" while {expected} is due from it{self._at()}"
 
 
 def memory_channels(names: Sequence[str], deadline: float = math.inf) -> dict[str, MemoryChannel]:

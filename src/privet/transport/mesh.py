@@ -9,25 +9,34 @@ Certificates are public, and pinned: a member goes on only if the other's has th
 was agreed. Then TLS 1.3, where each side trusts that one certificate and the other must prove that
 it has its key, and at last, inside TLS, a digest of both hellos, so that nobody can have changed
 them. Without identities, which is for tests and experiments, there is no TLS and no proof.
+
+Until all are there, whoever was found may die and come again: its newest connection counts. Whoever
+calls us and is refused never ends our waiting, since anybody may call. But where we call, and are
+answered by somebody with whom we cannot agree, waiting is soon of no use.
 """
 
 from __future__ import annotations
 
 import hashlib
+import math
 import socket
-import ssl
 import struct
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from privet.errors import ParameterError, PeerLostError, UnavailableError
-from privet.transport.identity import Identity, fingerprint_of
+from privet.transport.identity import Identity, fingerprint_of, tls_problem
+from privet.transport.link import has_hung_up
 
 _MAGIC = b"PVHELLO1"
 _HELLO_SECONDS = 5.0
 _RETRY_SECONDS = 0.1
+# After a refusal there is something to be mended first, so we call less often, and not for long.
+_REFUSED_RETRY_SECONDS = 1.0
+_REFUSED_SECONDS = 5.0
 SESSION_BYTES = 32
 
 
@@ -70,7 +79,8 @@ def connect(
 ) -> dict[str, socket.socket]:
     """Return connections to the named peers (by default to all other members).
 
-    Raises PeerLostError that names everyone who could not be reached, where, and why.
+    Raises PeerLostError that names everyone who could not be reached, where, and why. The listener
+    stays open, and is the caller's to close: once all are connected nobody is answered there.
     """
     if identity is None and any(member.fingerprint is not None for member in members):
         raise ParameterError("identity: members with fingerprints are met over TLS, with one's own")
@@ -99,40 +109,57 @@ class _Meeting:
         self.called = {peer for peer in wanted if order.index(peer) < order.index(name)}
         self.found: dict[str, socket.socket] = {}
         self.trouble: dict[str, str] = {}
-        self.strangers: list[str] = []
+        self.strangers: deque[str] = deque(maxlen=8)  # anybody may call: enough to find a cause
+        self.hopeless = ""
         self.changed = threading.Condition()
-        self.over = False
+        self.over = threading.Event()
 
     def hold(
         self, timeout: float, on_wait: Callable[[str], None] | None
     ) -> dict[str, socket.socket]:
-        wanted = self.callers | self.called
         threads = [threading.Thread(target=self._call, args=(p,), daemon=True) for p in self.called]
         threads.append(threading.Thread(target=self._answer, daemon=True))
         for thread in threads:
             thread.start()
         start = told = time.monotonic()
         with self.changed:
-            while missing := sorted(wanted - set(self.found)):
-                now = time.monotonic()
-                if now - start > timeout:
-                    break
-                if on_wait is not None and now - told >= 1.0:
-                    told = now
-                    on_wait(f"waiting for {self._explain(missing)} ({now - start:.0f} s)")
-                self.changed.wait(0.1)
-            self.over = True
+            try:
+                while missing := self._missing():
+                    now = time.monotonic()
+                    if now - start > timeout or self.hopeless:
+                        break
+                    if on_wait is not None and now - told >= 1.0:
+                        told = now
+                        on_wait(f"waiting for {self._explain(missing)} ({now - start:.0f} s)")
+                    self.changed.wait(0.1)
+            finally:
+                self.over.set()
         for thread in threads:
             thread.join(_HELLO_SECONDS + 1)
         if missing:
             for connection in self.found.values():
                 connection.close()
-            strangers = f"; refused: {', '.join(self.strangers)}" if self.strangers else ""
+            if self.hopeless:
+                raise PeerLostError(
+                    self.hopeless,
+                    f"no agreement with what answers there: {self._explain([self.hopeless])}",
+                )
+            strangers = ", ".join(tuple(self.strangers))
             raise PeerLostError(
                 missing[0],
-                f"not reached within {timeout:g} s: {self._explain(missing)}{strangers}",
+                f"not reached within {timeout:g} s: {self._explain(missing)}"
+                + (f"; refused: {strangers}" if strangers else ""),
             )
         return self.found
+
+    def _missing(self) -> list[str]:
+        """Return who has not come yet, or has gone again."""
+        for peer, connection in list(self.found.items()):
+            if has_hung_up(connection):
+                connection.close()
+                del self.found[peer]
+                self.trouble[peer] = "was here, but hung up"
+        return sorted((self.callers | self.called) - set(self.found))
 
     def _explain(self, missing: Sequence[str]) -> str:
         return ", ".join(
@@ -144,27 +171,36 @@ class _Meeting:
         )
 
     def _call(self, peer: str) -> None:
-        member = self.members[peer]
-        while not self.over:
+        address = self.members[peer].host, self.members[peer].port
+        refused_since = math.inf
+        while not self.over.is_set():
+            pause = _RETRY_SECONDS
             try:
-                connection = socket.create_connection(
-                    (member.host, member.port), timeout=_HELLO_SECONDS
-                )
-                self._greet(connection, calling=peer)
-                return
-            except (OSError, _RefusedError) as error:
+                if peer not in self.found:
+                    connection = socket.create_connection(address, timeout=_HELLO_SECONDS)
+                    self._greet(connection, calling=peer)
+                refused_since = math.inf
+            except OSError as error:
                 self.trouble[peer] = str(error) or type(error).__name__
-                time.sleep(_RETRY_SECONDS)
+                refused_since = math.inf
+            except _RefusedError as error:
+                self.trouble[peer] = str(error)
+                pause = _REFUSED_RETRY_SECONDS
+                refused_since = min(refused_since, time.monotonic())
+                if time.monotonic() - refused_since >= _REFUSED_SECONDS:
+                    self.hopeless = peer
+            self.over.wait(pause)
 
     def _answer(self) -> None:
-        self.listener.settimeout(0.1)
-        while not self.over and self.callers - set(self.found):
+        self.listener.settimeout(_RETRY_SECONDS)
+        while self.callers and not self.over.is_set():
             try:
                 connection, _ = self.listener.accept()
             except TimeoutError:
                 continue
-            except OSError:
-                return
+            except OSError:  # a caller that is gone already, or too many at once
+                self.over.wait(_RETRY_SECONDS)
+                continue
             threading.Thread(target=self._answer_one, args=(connection,), daemon=True).start()
 
     def _answer_one(self, connection: socket.socket) -> None:
@@ -184,16 +220,25 @@ class _Meeting:
         until = time.monotonic() + _HELLO_SECONDS
         try:
             peer, certificate, hellos = self._exchange_hellos(connection, calling, until)
-            if self.identity is not None:
-                connection = self._secure(connection, peer, certificate, server=calling is None)
             # The hellos went in the clear: both make sure that what arrived is what was sent.
             digest = hashlib.sha256(hellos).digest()
-            connection.sendall(digest)
-            if _read(connection, len(digest), until) != digest:
+            try:
+                if self.identity is not None:
+                    server = calling is None
+                    connection = self.identity.secure(connection, certificate, server=server)
+                connection.sendall(digest)
+                answer = _read(connection, len(digest), until)
+            except OSError as error:
+                if self.identity is None or (reason := tls_problem(error)) is None:
+                    raise
+                raise _RefusedError(reason, peer) from None
+            if answer != digest:
                 raise _RefusedError("its greeting was changed on the way", peer)
             with self.changed:
-                if self.over or peer in self.found:
-                    raise _RefusedError("it came a second time", peer)
+                if self.over.is_set():
+                    raise _RefusedError("it came too late", peer)
+                if peer in self.found:
+                    self.found[peer].close()
                 self.found[peer] = connection
                 self.changed.notify_all()
         except BaseException:
@@ -210,7 +255,7 @@ class _Meeting:
         certificate = self.identity.certificate if self.identity else b""
         ours = _MAGIC + self.session + _counted(self.name.encode()) + _counted(certificate)
         connection.sendall(ours)
-        if _read(connection, len(_MAGIC), until) != _MAGIC:
+        if any(_read(connection, 1, until)[0] != byte for byte in _MAGIC):
             raise _RefusedError("does not speak this protocol")
         session = _read(connection, SESSION_BYTES, until)
         name = _read_counted(connection, until)
@@ -221,29 +266,12 @@ class _Meeting:
             raise _RefusedError("nobody expects it here", peer)
         if session != self.session:
             raise _RefusedError("it runs another job or version", peer)
-        if self.identity is not None and fingerprint_of(theirs) != self.members[peer].fingerprint:
-            raise _RefusedError("its certificate is not the agreed one", peer)
+        found, agreed = fingerprint_of(theirs), self.members[peer].fingerprint or "none"
+        if self.identity is not None and found != agreed:
+            raise _RefusedError(
+                f"its certificate has the fingerprint {found[:16]}…, agreed is {agreed[:16]}…", peer
+            )
         return peer, theirs, ours + hello if calling is not None else hello + ours
-
-    def _secure(
-        self, connection: socket.socket, peer: str, certificate: bytes, *, server: bool
-    ) -> ssl.SSLSocket:
-        assert self.identity is not None
-        side = ssl.PROTOCOL_TLS_SERVER if server else ssl.PROTOCOL_TLS_CLIENT
-        context = ssl.SSLContext(side)
-        context.minimum_version = ssl.TLSVersion.TLSv1_3
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_REQUIRED
-        context.load_verify_locations(cadata=certificate)
-        context.load_cert_chain(self.identity.certificate_file, self.identity.key_file)
-        try:
-            secured = context.wrap_socket(connection, server_side=server)
-        except ssl.SSLError as error:
-            raise _RefusedError(f"TLS failed: {error.reason or error}", peer) from None
-        if secured.getpeercert(binary_form=True) != certificate:
-            secured.close()
-            raise _RefusedError("its certificate in TLS is another one", peer)
-        return secured
 
 
 def _counted(content: bytes) -> bytes:
@@ -261,6 +289,6 @@ def _read(connection: socket.socket, count: int, until: float) -> bytes:
         connection.settimeout(max(0.001, until - time.monotonic()))
         chunk = connection.recv(count - len(content))
         if not chunk:
-            raise _RefusedError("hung up in the middle of a greeting")
+            raise ConnectionError("hung up in the middle of a greeting")
         content += chunk
     return content

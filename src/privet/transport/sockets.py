@@ -3,6 +3,9 @@
 The thread that waits for an array does the reading and writing itself, so a round of small
 messages costs no hand-over between threads. While it computes, a second thread looks in fifty times
 a second: it moves what is ready to be moved, so that transfers go on, and sends signs of life.
+
+When a peer fails, the others are told who it was before they are hung up on. When all that we know
+is what one peer says of another, we look at that other one for a moment before we repeat it.
 """
 
 from __future__ import annotations
@@ -10,24 +13,28 @@ from __future__ import annotations
 import contextlib
 import select
 import socket
+import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import NoReturn
 
 from privet.errors import PeerError, PeerLostError, PeerSilentError
 from privet.transport.channel import Array, Channel, Expected
 from privet.transport.frames import (
     ALIVE,
+    FAILED,
     GOODBYE,
     HEADER_BYTES,
     MAX_FRAME_BYTES,
     array_header,
-    control_header,
+    name_tag,
 )
-from privet.transport.link import OVERHEAD, PeerLink
+from privet.transport.link import OVERHEAD, PeerLink, may_clear_up, suspects
 
 _TICK = 0.02
+# How long the failure of one peer may take to show, once another one told us of it.
+_GRACE = 0.5
 # Up to this size a header and its elements leave as one write, which TLS makes one record.
 _SMALL = (1 << 14) - HEADER_BYTES
 
@@ -45,7 +52,8 @@ class SocketChannel(Channel):
         frame_limit: int = MAX_FRAME_BYTES,
     ) -> None:
         super().__init__(name, deadline)
-        self._links = {peer: PeerLink(peer, s, frame_limit) for peer, s in sockets.items()}
+        names = {name_tag(known): known for known in (name, *sockets)}
+        self._links = {p: PeerLink(p, s, frame_limit, names) for p, s in sockets.items()}
         self._by_descriptor = {link.socket.fileno(): link for link in self._links.values()}
         self._inbox_limit = inbox_limit
         self._poll = select.poll()
@@ -91,7 +99,7 @@ class SocketChannel(Channel):
         if self._closed.is_set():
             raise PeerLostError(link.peer, f"this channel is closed{self._at()}")
         if link.error is not None:
-            self._fail(link.error)
+            self._give_up()
         if not array.flags.c_contiguous:
             array = array.copy(order="C")
         header = array_header(array, link.sent, tag)
@@ -152,21 +160,25 @@ class SocketChannel(Channel):
             if not self._closed.is_set():
                 self._leaving = True
                 for link in self._links.values():
-                    link.queue(memoryview(control_header(GOODBYE)))
-                    link.write()
+                    link.say(GOODBYE)
                     self._watch(link)
                 while any(self._lives(link) for link in self._links.values()):
                     self._pump(_TICK)
                 self._hang_up()
-                for link in self._links.values():
-                    if not link.said_goodbye:
-                        error = link.error or PeerSilentError(link.peer, "nothing heard from it")
-                        raise type(error)(link.peer, f"{error.problem} before its goodbye")
+                missed = [link for link in self._links.values() if not link.said_goodbye]
+                for link in missed:
+                    link.error = link.error or PeerSilentError(link.peer, "nothing heard from it")
+                if missed:
+                    raise _accuse(suspects(missed), " before its goodbye")
         self._ticker.join()
 
     def abort(self) -> None:
-        """Hang up at once."""
+        """Hang up at once, with a word about whose failure it is: a peer's, or our own."""
+        error = sys.exc_info()[1]  # what made our caller abort, if anything
+        culprit = name_tag(error.peer) if isinstance(error, PeerError) else 0
         with self._lock:
+            if not self._closed.is_set():
+                self._tell(culprit, culprit)
             self._hang_up()
         self._ticker.join()
 
@@ -187,20 +199,38 @@ class SocketChannel(Channel):
             if ready():
                 return
             now = time.monotonic()
-            for link in self._links.values():
-                if link.error is not None:
-                    self._fail(link.error, expected if link in due else None)
             for link in due:
-                if link.said_goodbye:
-                    self._fail(PeerLostError(link.peer, "has ended its part"), expected)
-                if now - max(link.heard, started) > self.deadline:
+                if link.error is None and link.said_goodbye:
+                    link.error = PeerLostError(link.peer, "has ended its part")
+                elif link.error is None and now - max(link.heard, started) > self.deadline:
                     silence = f"nothing heard from it for {self.deadline:g} s"
-                    self._fail(PeerSilentError(link.peer, silence), expected)
+                    link.error = PeerSilentError(link.peer, silence)
+            if any(link.error is not None for link in self._links.values()):
+                self._give_up(due, expected)
 
-    def _fail(self, error: PeerError, expected: Expected | None = None) -> NoReturn:
+    def _give_up(self, due: Sequence[PeerLink] = (), expected: Expected | None = None) -> NoReturn:
+        """Fail for the peer that failed first, as far as that can be found out soon."""
+        links = self._links.values()
+        until = time.monotonic() + _GRACE
+        while may_clear_up(links) and (left := until - time.monotonic()) > 0:
+            self._pump(left)
+        first, *others = suspects(links)
+        where = f" while {expected} is due from it" if expected and first in due else ""
+        self._fail(_accuse([first, *others], where + self._at()), first.blamed)
+
+    def _fail(self, error: PeerError, blamed: int = 0) -> NoReturn:
+        teller = name_tag(error.peer)
+        self._tell(blamed or teller, teller)
         self._hang_up()
-        where = (f" while {expected} is due from it" if expected else "") + self._at()
-        raise type(error)(error.peer, error.problem + where) from None
+        raise error from None
+
+    def _tell(self, culprit: int, teller: int) -> None:
+        """Tell the peers whom we lost; but the culprit itself, who told us so."""
+        for link in self._links.values():
+            tag = name_tag(link.peer)
+            reason = teller if tag == culprit else culprit
+            if link.error is None and tag != reason:
+                link.say(FAILED, reason)
 
     def _hang_up(self) -> None:
         self._closed.set()
@@ -231,16 +261,15 @@ class SocketChannel(Channel):
             self._unread.add(link)
         else:
             self._unread.discard(link)
-        interest = 0
-        if link.error is None:
-            if link.outgoing:
-                interest |= select.POLLOUT
-            if link.inbox_bytes < self._inbox_limit:
-                interest |= select.POLLIN
+        interest = select.POLLOUT if link.outgoing else 0
+        if link.inbox_bytes < self._inbox_limit:
+            interest |= select.POLLIN
+        if link.error is not None:
+            interest = -1  # not even that it hung up: we know
         if interest == link.interest:
             return
         link.interest = interest
-        if link.error is None:
+        if interest >= 0:
             self._poll.modify(link.socket, interest)
         else:
             self._poll.unregister(link.socket)
@@ -250,8 +279,7 @@ class SocketChannel(Channel):
             if not link.interest & select.POLLIN:
                 link.heard = now  # it is we who do not listen
             if not self._leaving and link.error is None and not link.outgoing:
-                link.queue(memoryview(control_header(ALIVE)))
-                link.write()
+                link.say(ALIVE)
                 self._watch(link)
 
     def _tick(self) -> None:
@@ -262,3 +290,10 @@ class SocketChannel(Channel):
                         self._pump(0)
                 finally:
                     self._lock.release()
+
+
+def _accuse(links: Sequence[PeerLink], where: str) -> PeerError:
+    """Return the error of the first link, which mentions the others."""
+    errors = [link.error for link in links if link.error is not None]
+    also = "".join(f"; also {error}" for error in errors[1:])
+    return type(errors[0])(errors[0].peer, f"{errors[0].problem}{where}{also}")

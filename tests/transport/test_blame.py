@@ -1,0 +1,310 @@
+"""When one participant fails, all others name it, and not those that failed because of it."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from privet.errors import PeerError, PeerLostError, PeerMisbehavedError, PeerSilentError
+from privet.transport.channel import Channel, Expected
+from privet.transport.frames import ALIVE, FAILED, name_tag
+from privet.transport.sockets import _GRACE, SocketChannel
+from tests.transport.conftest import mesh
+
+DUE = Expected(np.dtype(np.uint64), (5,))
+LARGE = np.zeros(5_000_000, dtype=np.uint64)
+
+
+@contextmanager
+def meeting(kind: str, folder: Path, deadline: float = 5.0) -> Iterator[dict[str, SocketChannel]]:
+    with mesh(kind, folder, deadline) as connected:
+        channels = {n: c for n, c in connected.items() if isinstance(c, SocketChannel)}
+        yield channels
+        for channel in channels.values():
+            channel.abort()
+
+
+def die(channel: SocketChannel) -> None:
+    """End as a process does that is killed: without a word."""
+    with channel._lock:
+        channel._hang_up()
+
+
+def cut(channel: SocketChannel, peer: str) -> None:
+    """End one connection, as the network would: TLS does not get to say anything."""
+    socket.socket.shutdown(channel._links[peer].socket, socket.SHUT_RDWR)
+
+
+class Failing:
+    """Does something in a thread that must end with a PeerError."""
+
+    def __init__(self, action: Callable[[], object]) -> None:
+        self.error: BaseException | None = None
+        self.seconds = 0.0
+        self._thread = threading.Thread(target=self._run, args=(action,))
+        self._thread.start()
+
+    def _run(self, action: Callable[[], object]) -> None:
+        start = time.monotonic()
+        try:
+            action()
+        except PeerError as error:
+            self.error = error
+        self.seconds = time.monotonic() - start
+
+    def result(self) -> PeerError:
+        self._thread.join(30)
+        assert isinstance(self.error, PeerError)
+        return self.error
+
+
+def receiving(channel: Channel, peer: str) -> Failing:
+    return Failing(lambda: channel.receive(peer, DUE))
+
+
+@pytest.mark.parametrize("kind", ["tcp", "tls"])
+def test_all_name_the_one_that_died(kind: str, tmp_path: Path) -> None:
+    """Both wait for each other, and learn of ann's death from two sides at once."""
+    for turn in range(20):
+        folder = tmp_path / str(turn)
+        folder.mkdir()
+        with meeting(kind, folder) as channels:
+            channels["cid"].where = lambda: "argmax"
+            one = receiving(channels["bob"], "cid")
+            two = receiving(channels["cid"], "bob")
+            time.sleep(0.01 * (turn % 3))
+            die(channels["ann"])
+            for error in (one.result(), two.result()):
+                assert isinstance(error, PeerLostError)
+                assert str(error).startswith("ann: the connection was lost")
+            assert "at step 'argmax'" in str(two.result())
+
+
+@pytest.mark.parametrize("kind", ["tcp", "tls"])
+@pytest.mark.parametrize("busy", [False, True], ids=["idle", "sending"])
+def test_whoever_reacts_late_names_it_too(kind: str, busy: bool, tmp_path: Path) -> None:
+    for turn in range(5):
+        folder = tmp_path / str(turn)
+        folder.mkdir()
+        with meeting(kind, folder) as channels:
+            ann, bob, cid = channels.values()
+            with cid._lock:  # neither reads nor writes
+                if busy:
+                    bob.send("ann", LARGE)
+                die(ann)
+                assert receiving(bob, "ann").result().peer == "ann"
+                time.sleep(0.2)
+                if busy:  # comes back as a reset, which must not hide bob's last words
+                    cid._links["bob"].queue(LARGE.data.cast("B"))
+                    cid._links["bob"].write()
+            error = receiving(cid, "bob").result()
+            assert str(error).startswith("ann: the connection was lost")
+            assert "bob" not in str(error)
+
+
+def test_last_words_are_read_though_writing_failed(tmp_path: Path) -> None:
+    with meeting("tls", tmp_path) as channels:
+        ann, bob, cid = channels.values()
+        with cid._lock:
+            cid._links["bob"].socket.send(b"unread")
+            time.sleep(0.1)
+            bob._closed.set()  # so that its other thread leaves what came unread
+            bob._links["cid"].say(ALIVE)
+            bob._links["cid"].say(FAILED, name_tag("ann"))
+            bob._hang_up()
+            link = cid._links["bob"]
+            link.queue(memoryview(bytes(100)))
+            link.write()
+            link.queue(memoryview(bytes(100)))
+            link.write()
+            assert str(link.error) == "bob: gave up, having lost ann"
+        die(ann)
+        assert receiving(cid, "bob").result().peer == "ann"
+
+
+@pytest.mark.parametrize("kind", ["tcp", "tls"])
+def test_only_one_connection_is_cut(kind: str, tmp_path: Path) -> None:
+    for turn in range(5):
+        folder = tmp_path / str(turn)
+        folder.mkdir()
+        with meeting(kind, folder) as channels:
+            ann, bob, cid = channels.values()
+            waiting = [receiving(ann, "bob"), receiving(bob, "ann"), receiving(cid, "bob")]
+            cut(ann, "bob")
+            one, two, three = (failing.result() for failing in waiting)
+            assert str(one).startswith("bob: the connection was lost")
+            assert str(two).startswith("ann: the connection was lost")
+            assert "gave up, having lost" in str(three)
+            assert {"ann", "bob"} <= set(str(three).replace(":", " ").split())
+
+
+def test_hearsay_is_checked_for_a_moment(tmp_path: Path) -> None:
+    """Word of ann's failure comes well before its connection shows it."""
+    with meeting("tls", tmp_path) as channels:
+        ann, bob, cid = channels.values()
+        waiting = receiving(cid, "bob")
+        cut(ann, "bob")
+        assert receiving(bob, "ann").result().peer == "ann"
+        time.sleep(_GRACE / 3)
+        die(ann)
+        assert str(waiting.result()).startswith("ann: the connection was lost")
+
+
+def test_hearsay_is_checked_when_sending_too(tmp_path: Path) -> None:
+    with meeting("tls", tmp_path) as channels:
+        ann, bob, cid = channels.values()
+        cut(ann, "bob")
+        assert receiving(bob, "ann").result().peer == "ann"
+        time.sleep(0.1)
+        sending = Failing(lambda: cid.send("bob", np.zeros(5, dtype=np.uint64)))
+        time.sleep(_GRACE / 3)
+        die(ann)
+        assert sending.result().peer == "ann"
+
+
+def test_hearsay_is_believed_after_that(tmp_path: Path) -> None:
+    with meeting("tls", tmp_path) as channels:
+        ann, bob, cid = channels.values()
+        waiting = receiving(cid, "bob")
+        with ann._lock:  # alive, but it does not notice
+            cut(bob, "ann")
+            assert receiving(bob, "ann").result().peer == "ann"
+            error = waiting.result()
+        assert isinstance(error, PeerLostError)
+        assert str(error).startswith("bob: gave up, having lost ann while uint64 (5,) is due")
+        assert waiting.seconds < _GRACE + 1.0
+        # And ann, which cid tells of bob's word, names bob.
+        assert receiving(ann, "cid").result().peer == "bob"
+
+
+def test_a_silent_peer_is_named_by_those_that_do_not_wait_for_it(tmp_path: Path) -> None:
+    with meeting("tcp", tmp_path, deadline=1.0) as channels:
+        ann, bob, cid = channels.values()
+        with ann._lock:
+            one, two = receiving(bob, "ann"), receiving(cid, "bob")
+            assert isinstance(one.result(), PeerSilentError)
+            assert str(two.result()).startswith("bob: gave up, having lost ann")
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_failure_in_the_middle_of_a_large_array(late: bool, tmp_path: Path) -> None:
+    """Bob's word of ann's death waits behind an array that cid does not read: cid waits a bit."""
+    with meeting("tcp", tmp_path) as channels:
+        ann, bob, cid = channels.values()
+        with cid._lock:
+            for _ in range(3):
+                bob.send("cid", LARGE)
+            cut(ann, "bob")
+            assert receiving(bob, "ann").result().peer == "ann"
+            if not late:
+                die(ann)
+        waiting = receiving(cid, "bob")
+        if late:
+            time.sleep(_GRACE / 3)
+            die(ann)
+        error = waiting.result()
+        assert error.peer == "ann"
+
+
+def test_nobody_else_to_doubt(tmp_path: Path) -> None:
+    """With two participants nothing can clear up, so nothing is waited for."""
+    with mesh("tcp", tmp_path, 5.0, names=("ann", "bob")) as channels:
+        ann, bob = channels.values()
+        assert isinstance(ann, SocketChannel)
+        assert isinstance(bob, SocketChannel)
+        with bob._lock:
+            ann.send("bob", LARGE)
+            die(ann)
+        waiting = receiving(bob, "ann")
+        assert waiting.result().peer == "ann"
+        assert waiting.seconds < _GRACE
+        bob.abort()
+
+
+def test_a_failure_of_its_own(tmp_path: Path) -> None:
+    with meeting("tls", tmp_path) as channels:
+        ann, bob, cid = channels.values()
+        waiting = [receiving(bob, "cid"), receiving(cid, "bob")]
+        with pytest.raises(ZeroDivisionError), ann:
+            raise ZeroDivisionError
+        for failing in waiting:
+            assert str(failing.result()).startswith("ann: ended with an error of its own")
+
+
+def test_a_complaint_of_the_program_names_its_culprit(tmp_path: Path) -> None:
+    """A peer may break rules that only the program knows."""
+    with meeting("tls", tmp_path) as channels:
+        ann, bob, cid = channels.values()
+        waiting = receiving(cid, "ann")
+        with pytest.raises(PeerMisbehavedError), ann:
+            raise PeerMisbehavedError("bob", "sent no permutation")
+        assert "ann: gave up, having lost bob" in str(waiting.result())
+        assert receiving(bob, "ann").result().peer == "ann"
+
+
+def test_a_failure_while_others_have_ended(tmp_path: Path) -> None:
+    """Ann has said goodbye and loses bob: cid, which goes on, names bob, and so does ann."""
+    with meeting("tls", tmp_path) as channels:
+        ann, bob, cid = channels.values()
+        ending = Failing(ann.close)
+        time.sleep(0.1)
+        waiting = receiving(cid, "bob")
+        die(bob)
+        assert waiting.result().peer == "bob"
+        assert str(ending.result()).startswith("bob: the connection was lost before its goodbye")
+
+
+def test_a_failure_after_a_goodbye_is_heard(tmp_path: Path) -> None:
+    with meeting("tcp", tmp_path) as channels:
+        ann, bob, cid = channels.values()
+        with ann._lock:
+            ann._links["cid"].said_goodbye = cid._links["ann"].said_goodbye = True
+        with pytest.raises(ZeroDivisionError), ann:
+            raise ZeroDivisionError
+        error = receiving(cid, "bob").result()
+        assert str(error).startswith("ann: ended with an error of its own")
+        bob.abort()
+
+
+def test_several_that_died_are_all_named(tmp_path: Path) -> None:
+    with meeting("tcp", tmp_path) as channels:
+        ann, bob, cid = channels.values()
+        with cid._lock:
+            die(ann)
+            die(bob)
+        error = str(receiving(cid, "bob").result())
+        assert {error[:3], error.partition("; also ")[2][:3]} == {"ann", "bob"}
+
+
+@pytest.mark.parametrize(
+    ("tag", "culprit"),
+    [(name_tag("cid"), "cid"), (name_tag("ann"), "ann"), (12345, "somebody")],
+    ids=["ourselves", "a peer", "unknown"],
+)
+def test_whom_a_peer_may_blame(tag: int, culprit: str, tmp_path: Path) -> None:
+    with meeting("tcp", tmp_path) as channels:
+        ann, bob, cid = channels.values()
+        waiting = receiving(cid, "bob")
+        with bob._lock:
+            bob._links["cid"].say(FAILED, tag)
+            assert str(waiting.result()).startswith(f"bob: gave up, having lost {culprit}")
+            assert (waiting.seconds >= _GRACE - 0.1) == (culprit == "ann")
+            # It is passed on as it is, but to ann itself: there bob is to blame.
+            passed_on = "bob" if culprit == "ann" else culprit
+            assert f"cid: gave up, having lost {passed_on}" in str(receiving(ann, "cid").result())
+
+
+def test_a_chain_of_failures_names_its_origin(channels: dict[str, Channel]) -> None:
+    """Of every kind of channel: cid waits for bob, bob for ann."""
+    waiting = [receiving(channels["bob"], "ann"), receiving(channels["cid"], "bob")]
+    time.sleep(0.1)
+    channels["ann"].abort()
+    for failing in waiting:
+        assert "ann" in str(failing.result())

@@ -1,0 +1,130 @@
+from __future__ import annotations
+
+import datetime
+import os
+from pathlib import Path
+
+import pytest
+from cryptography.hazmat.primitives import serialization
+
+from privet.config import check_name
+from privet.errors import ParameterError, UnavailableError
+from privet.transport.identity import create_identity, load_identity
+
+
+def test_keys_are_private(tmp_path: Path) -> None:
+    made = create_identity("ann", tmp_path)
+    assert made.key_file.stat().st_mode & 0o777 == 0o600
+    assert made.certificate_file.stat().st_mode & 0o777 == 0o600
+    assert load_identity(made.key_file, made.certificate_file) == made
+    assert len(made.fingerprint) == 64
+
+
+@pytest.mark.parametrize("taken", ["ann.key", "ann.crt"])
+def test_nothing_is_overwritten_and_no_half_is_left(taken: str, tmp_path: Path) -> None:
+    (tmp_path / taken).write_text("precious")
+    with pytest.raises(UnavailableError, match=rf"{taken}: exists already"):
+        create_identity("ann", tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == [taken]
+    assert (tmp_path / taken).read_text() == "precious"
+
+
+def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(UnavailableError, match=r"ann\.key: cannot be written: No such file"):
+        create_identity("ann", tmp_path / "none")
+
+
+def test_a_disk_that_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Full:
+        def __enter__(self) -> Full:
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            pass
+
+        def write(self, _: bytes) -> None:
+            raise OSError(28, "No space left on device")
+
+    def fdopen(descriptor: int, _: str) -> Full:
+        os.close(descriptor)
+        return Full()
+
+    monkeypatch.setattr(os, "fdopen", fdopen)
+    with pytest.raises(UnavailableError, match=r"ann\.key: cannot be written: No space left"):
+        create_identity("ann", tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["a", "ann", "9", "Ann-2.north_side", "a" * 64])
+def test_names(name: str) -> None:
+    check_name(name)
+
+
+@pytest.mark.parametrize(
+    "name", ["", "a" * 65, "../ann", "-ann", ".ann", "_ann", "ann ", "ann\n", "änn", "a/b", "a:b"]
+)
+def test_what_is_no_name(name: str, tmp_path: Path) -> None:
+    with pytest.raises(ParameterError, match=r"^name: "):
+        check_name(name)
+    with pytest.raises(ParameterError, match=r"^name: "):
+        create_identity(name, tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_files_that_are_missing_or_something_else(tmp_path: Path) -> None:
+    made = create_identity("ann", tmp_path)
+    key, certificate = made.key_file, made.certificate_file
+    with pytest.raises(UnavailableError, match=r"none\.crt: no certificate: .*No such file"):
+        load_identity(key, tmp_path / "none.crt")
+    with pytest.raises(UnavailableError, match=r"ann\.key: no certificate"):
+        load_identity(key, key)
+    with pytest.raises(UnavailableError, match=r"none\.key: no key: .*No such file"):
+        load_identity(tmp_path / "none.key", certificate)
+    with pytest.raises(UnavailableError, match=r"ann\.crt: no key"):
+        load_identity(certificate, certificate)
+    with pytest.raises(UnavailableError, match=r": no key: .*Is a directory"):
+        load_identity(tmp_path, certificate)
+    (tmp_path / "binary").write_bytes(bytes(range(256)))
+    with pytest.raises(UnavailableError, match="binary: no certificate"):
+        load_identity(key, tmp_path / "binary")
+
+
+def test_a_key_with_a_password(tmp_path: Path) -> None:
+    made = create_identity("ann", tmp_path)
+    key = serialization.load_pem_private_key(made.key_file.read_bytes(), None)
+    made.key_file.write_bytes(
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.BestAvailableEncryption(b"secret"),
+        )
+    )
+    with pytest.raises(UnavailableError, match=r"ann\.key: no key: .*encrypted"):
+        load_identity(made.key_file, made.certificate_file)
+
+
+def test_the_key_of_another_certificate(tmp_path: Path) -> None:
+    ann, bob = (create_identity(name, tmp_path) for name in ("ann", "bob"))
+    with pytest.raises(UnavailableError, match=r"ann\.key: not the key of .*bob\.crt"):
+        load_identity(ann.key_file, bob.certificate_file)
+
+
+def test_a_certificate_that_has_expired(tmp_path: Path) -> None:
+    old = create_identity("ann", tmp_path, valid_days=-1)
+    yesterday = datetime.datetime.now(datetime.timezone.utc) - datetime.timedelta(days=1)
+    complaint = rf"ann\.crt: has expired on {yesterday:%Y-%m-%d}: make new keys with `privet keys`"
+    with pytest.raises(UnavailableError, match=complaint):
+        load_identity(old.key_file, old.certificate_file)
+
+
+def test_a_certificate_of_the_future(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = create_identity("ann", tmp_path)
+
+    class Past(datetime.datetime):
+        @classmethod
+        def now(cls, tz: datetime.tzinfo | None = None) -> Past:
+            return cls(2001, 2, 3, tzinfo=tz)
+
+    monkeypatch.setattr(datetime, "datetime", Past)
+    with pytest.raises(UnavailableError, match=r"ann\.crt: not valid before 20.*`privet keys`"):
+        load_identity(made.key_file, made.certificate_file)

@@ -13,7 +13,7 @@ from tests.runtime.test_party import measured
 
 from privet.arrays import FloatArray
 from privet.boosting.binning import BucketedColumns, bucket_columns
-from privet.boosting.federation import Federation, PartyData, Query, Trial, predict
+from privet.boosting.federation import Federation, PartyData, Query, Trial, predict, tell_unit
 from privet.boosting.model import Feature
 from privet.boosting.params import Params
 from privet.boosting.part import LabelUnit, ModelPart, join
@@ -238,7 +238,8 @@ def ask(
     runtime: Runtime, data: tuple[ModelPart, FloatArray] | None, query: Query
 ) -> FloatArray | None:
     part, x = (None, None) if data is None else data
-    return predict(runtime, query, ("party1", "party2", "party3"), part, x)
+    unit = tell_unit(runtime, query, part)
+    return predict(runtime, query, ("party1", "party2", "party3"), part, x, unit)
 
 
 @pytest.mark.parametrize("recipient", [0, 2])
@@ -257,7 +258,7 @@ def test_predictions_of_new_data_go_to_the_agreed_recipient(recipient: int) -> N
     told = [(e.what, e.to) for e in outcome.ledgers[1].entries]
     name = (f"party{recipient + 1}",)
     unit = [("centre and scale of the label", name)] if recipient != 2 else []
-    assert told == [("predictions", name), *unit]
+    assert told == [*unit, ("predictions", name)]
 
 
 def test_columns_that_do_not_fit_a_part() -> None:

@@ -5,10 +5,11 @@ Reference: the paper's Algorithm 2, for any suite.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from privet.arithmetic.rings import Z64
 from privet.arithmetic.shares import Share
@@ -38,6 +39,8 @@ class Federation:
     features: tuple[Feature, ...]
     active: int
     """Which party holds the label."""
+    reveal_loss: bool = False
+    """Whether all agreed to learn the training loss, table by table."""
 
     @property
     def suite(self) -> type[Suite]:
@@ -58,6 +61,7 @@ class Federation:
             l2=params.l2,
             learning_rate=params.learning_rate,
             initial_score=0.0 if params.task == "regression" else params.base_score or 0.0,
+            reveal_loss=self.reveal_loss,
         )
         self.suite.check(plan)
         return plan
@@ -76,11 +80,11 @@ class Estimate:
     """About the most bytes that a participant needs."""
 
 
-def estimate(federation: Federation, plan: Plan) -> Estimate:
-    """Return what a training will take, from its plan alone."""
+def estimate(federation: Federation, plan: Plan, done: int = 0) -> Estimate:
+    """Return what a training will take, from its plan alone, if some tables are done."""
     n_parties = len(federation.parties)
     setup, table = federation.suite.cost(plan, n_parties)
-    total = setup + table * plan.tables
+    total = (setup + table * (plan.tables - done)) if done < plan.tables else setup * 0
     return Estimate(total.rounds, total.online, total.offline, federation.suite.memory(plan))
 
 
@@ -92,8 +96,26 @@ class PartyData:
     label: FloatArray | None
 
 
+@dataclass(frozen=True, repr=False)
+class TrainingState:
+    """All that a participant needs to go on with a training after some tables."""
+
+    part: ModelPart
+    scores: npt.NDArray[np.uint64]
+    """Our share of the samples' scores."""
+    loss: float | None = None
+    """The mean squared residual before the last table, if all agreed to learn it."""
+
+
 def train(
-    runtime: Runtime, federation: Federation, plan: Plan, data: PartyData | None
+    runtime: Runtime,
+    federation: Federation,
+    plan: Plan,
+    data: PartyData | None,
+    *,
+    done: int = 0,
+    state: TrainingState | None = None,
+    on_state: Callable[[TrainingState], None] | None = None,
 ) -> ModelPart | None:
     """Train a model; return our part of it, and None to the dealer.
 
@@ -101,22 +123,43 @@ def train(
     2. For each table: train it on the loss's derivatives at the scores; add its leaf values to
        them.
 
-    Reveals: what the suite's `train_table` reveals.
+    After `done` tables of an earlier training, which is the same at all, participants go on from
+    the `state` that it had then, under fresh masks. `on_state` is called after every table.
+
+    Reveals: what the suite's `train_table` reveals; the loss to all, if they agreed on that.
     """
+    if done == plan.tables:
+        return None if state is None else state.part
     unit = None
     if data is not None and data.label is not None:
         unit = _label_unit(data.label, federation.params)
     suite = federation.suite(runtime, plan, _own_data(data, unit, plan.task))
     with runtime.step("setup"):
         suite.setup()
-    tables = []
-    for done in range(plan.tables):
+    tables: list[TrainedTable] = []
+    if state is not None:
+        assert state.part.n_tables == done
+        tables = state.part.trained_tables()
+        suite.scores = Share(state.scores, Z64)
+    part = None if state is None else state.part
+    for number in range(done, plan.tables):
         with runtime.step("table"):
             tables.append(suite.train_table())
-        runtime.progress(done + 1)
-    if data is None:
+            loss = _reveal_loss(runtime, suite, tables[-1])
+        if data is not None:
+            part = _part(federation, plan, data.columns, tables, unit)
+            if on_state is not None:
+                on_state(TrainingState(part, suite.scores.part, loss))
+        runtime.progress(number + 1)
+    return part
+
+
+def _reveal_loss(runtime: Runtime, suite: Suite, table: TrainedTable) -> float | None:
+    if table.loss is None:
         return None
-    return _part(federation, plan, data.columns, tables, unit)
+    everybody = range(runtime.n_parties)
+    revealed = runtime.reveal(table.loss, list(everybody), "training loss")
+    return None if revealed is None else suite.loss_of(revealed)
 
 
 def _label_unit(label: FloatArray, params: Params) -> LabelUnit:
@@ -176,20 +219,35 @@ class Query:
     """Who receives the predictions."""
 
 
+def tell_unit(runtime: Runtime, query: Query, part: ModelPart | None) -> LabelUnit | None:
+    """Return the label's unit to the recipient of predictions, once, before the first of them.
+
+    Reveals: the unit to the recipient, if it is not the active participant, who has it.
+    """
+    unit = None if part is None else part.unit
+    if query.recipient == query.active:
+        return unit
+    with runtime.step("predict"):
+        numbers = None if unit is None else np.array([unit.centre, unit.scale]).view(np.uint64)
+        shared = runtime.share(numbers, query.active, (2,), Z64)
+        revealed = runtime.reveal(shared, [query.recipient], "centre and scale of the label")
+    return None if revealed is None else LabelUnit(*revealed.view(np.float64).tolist())
+
+
 def predict(
     runtime: Runtime,
     query: Query,
     parties: Sequence[str],
     part: ModelPart | None,
     columns: FloatArray | None,
+    unit: LabelUnit | None,
 ) -> FloatArray | None:
     """Predict new samples; return values or probabilities to the recipient, None to all others.
 
     1. Every participant applies its own tests; the suite adds up the leaf values on shares.
-    2. The scores are revealed to the recipient. If it is not the active participant, it also needs
-       the label's unit.
+    2. The scores are revealed to the recipient, who knows the label's unit (`tell_unit`).
 
-    Reveals: the scores (and the unit) to the recipient.
+    Reveals: the scores to the recipient.
     """
     tables, depth, _ = query.shape
     with runtime.step("predict"):
@@ -201,21 +259,11 @@ def predict(
         suite = SUITES[query.protocol]
         scores = suite.infer(runtime, tests, leaves)
         revealed = runtime.reveal(scores, [query.recipient], "predictions")
-        unit = _tell_unit(runtime, query, None if part is None else part.unit)
-        if revealed is None or unit is None:
+        if revealed is None:
             return None
+        assert unit is not None
         score = unit.restore(suite.encoding.decode(revealed))
         return score if query.task == "regression" else sigmoid(score)
-
-
-def _tell_unit(runtime: Runtime, query: Query, unit: LabelUnit | None) -> LabelUnit | None:
-    """Return the label's unit to the recipient."""
-    if query.recipient == query.active:
-        return unit
-    numbers = None if unit is None else np.array([unit.centre, unit.scale]).view(np.uint64)
-    shared = runtime.share(numbers, query.active, (2,), Z64)
-    revealed = runtime.reveal(shared, [query.recipient], "centre and scale of the label")
-    return None if revealed is None else LabelUnit(*revealed.view(np.float64).tolist())
 
 
 @dataclass(frozen=True)
@@ -237,7 +285,8 @@ class Trial:
             active = self.federation.active
             shape = (self.plan.tables, self.plan.depth, self.n_new)
             query = Query(self.federation.protocol, self.plan.task, shape, active, active)
-            predictions = predict(runtime, query, self.federation.parties, part, new)
+            unit = tell_unit(runtime, query, part)
+            predictions = predict(runtime, query, self.federation.parties, part, new, unit)
         return TrialResult(part, predictions)
 
 

@@ -13,10 +13,13 @@ import numpy as np
 import numpy.typing as npt
 
 from privet.arithmetic.fixed_point import FixedPoint
+from privet.arithmetic.rings import Z64
+from privet.arithmetic.shares import Share
 from privet.arrays import BucketArray, FloatArray, IndexArray
 from privet.boosting.model import Feature, Model
 from privet.config import Task
 from privet.errors import ModelError
+from privet.suites.plan import TrainedTable
 
 
 @dataclass(frozen=True, repr=False)
@@ -95,6 +98,15 @@ class ModelPart:
     def encoding(self) -> FixedPoint:
         """How leaf values and scores are encoded."""
         return FixedPoint(self.fraction_bits)
+
+    def trained_tables(self) -> list[TrainedTable]:
+        """Return the tables as they were trained."""
+        return [
+            TrainedTable(features, buckets, Share(leaves, Z64))
+            for features, buckets, leaves in zip(
+                self.feature, self.bucket, self.leaf_shares, strict=True
+            )
+        ]
 
     def test_owners(self, parties: Sequence[str]) -> IndexArray:
         """Return who owns each test, by position among the parties: (tables, depth)."""

@@ -36,7 +36,7 @@ from privet.transport.sockets import SocketChannel
 # For processes that share a machine: matrix products on one thread each, lest they fight over its
 # cores; and freed memory kept rather than returned, since new pages for large arrays cost more than
 # computing on them.
-_TUNED = {
+TUNED = {
     "OMP_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
     "MKL_NUM_THREADS": "1",
@@ -218,7 +218,7 @@ def _module(program: Program) -> str:
 @contextlib.contextmanager
 def _tuned_environment() -> Iterator[None]:
     """Start processes with settings of ours, but for those that the user has set."""
-    ours = {name: value for name, value in _TUNED.items() if name not in os.environ}
+    ours = {name: value for name, value in TUNED.items() if name not in os.environ}
     os.environ.update(ours)
     try:
         yield

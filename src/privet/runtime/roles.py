@@ -75,6 +75,7 @@ def run_dealer(program: Program, names: Sequence[str], channel: Channel) -> floa
     started = time.thread_time()
     with channel:
         dealer = Dealer(len(names), LiveSink(channel, names))
+        channel.where = lambda: dealer.step_name
         program(dealer, None)
         dealer.close()
     return time.thread_time() - started

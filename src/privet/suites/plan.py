@@ -26,6 +26,8 @@ class Plan:
     learning_rate: float
     initial_score: float = 0.0
     """The score that every sample starts from."""
+    reveal_loss: bool = False
+    """Whether all learn the loss that every table starts from."""
 
     @property
     def n_features(self) -> int:
@@ -67,6 +69,8 @@ class TrainedTable:
     """The last bucket that passes, for tests of our own features; -1 for the others: (depth,)."""
     leaf_values: Share
     """Our share of the leaf values: (2^depth,)."""
+    loss: Share | None = None
+    """Our share of the mean squared residual before this table, if all agreed to reveal it."""
 
 
 @dataclass(frozen=True)

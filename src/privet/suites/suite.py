@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from typing import ClassVar
 
 from privet.arithmetic.fixed_point import FixedPoint
+from privet.arithmetic.rings import RingArray
 from privet.arithmetic.shares import Share
 from privet.gates.gate import Cost
 from privet.runtime.runtime import Runtime
@@ -17,6 +18,9 @@ class Suite(ABC):
 
     encoding: ClassVar[FixedPoint]
     """How leaf values and scores are encoded, over Z64."""
+    scores: Share
+    """Our share of the samples' scores, from `setup` on. Whoever goes on with an earlier training
+    puts those that it ended with here."""
 
     def __init__(self, runtime: Runtime, plan: Plan, data: OwnData | None) -> None:
         self.runtime = runtime
@@ -45,6 +49,10 @@ class Suite(ABC):
     @abstractmethod
     def train_table(self) -> TrainedTable:
         """Train one more table, and add its leaf values to the samples' scores."""
+
+    def loss_of(self, revealed: RingArray) -> float:
+        """Return the mean squared residual that a table's revealed loss stands for."""
+        raise AssertionError(f"{type(self).__name__} reveals no loss")
 
     @classmethod
     @abstractmethod

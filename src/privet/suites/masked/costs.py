@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from privet.arithmetic.rings import Z32, Z36, Z64, Ring
 from privet.gates.choose import Keep, LeafLookup, PublishBits
-from privet.gates.gate import Cost, sharing_cost
+from privet.gates.gate import Cost, revealing_cost, sharing_cost
 from privet.gates.histogram import Histogram, Publish
 from privet.gates.masked import Lift, OpenMasked
 from privet.gates.polynomial import Polynomial
@@ -30,6 +30,8 @@ def table_cost(plan: Plan, n_parties: int) -> Cost:
     for level in range(plan.depth):
         cost += level_cost(plan, scales, level, n_parties)
     cost += leaves_cost(plan, scales, n_parties)
+    if plan.reveal_loss:
+        cost += loss_cost(plan, n_parties)
     cost += OpenMasked.cost([((plan.leaves,), Z64)], n_parties)
     return cost + LeafLookup.cost(plan.depth, plan.n_samples, 8)
 
@@ -42,6 +44,14 @@ def gradients_cost(plan: Plan, n_parties: int) -> Cost:
     masked = OpenMasked.cost([((count,), Z32)], n_parties)
     rings = [Z36, Scales.of(plan).h_ring]
     return masked + Waves.cost(count) + Shrink.cost(count, rings, n_parties)
+
+
+def loss_cost(plan: Plan, n_parties: int) -> Cost:
+    """Return the cost of the loss that a table starts from, and of revealing it to all."""
+    shape = (1, plan.n_samples)
+    cost = Lift.cost(shape, Z36) + Polynomial.cost(3, shape)
+    cost += OpenMasked.cost([((1,), Z64)], n_parties) + Lift.cost((1,), Z64, 1)
+    return cost + revealing_cost(Z64.nbytes((1,)), n_parties, n_parties)
 
 
 def level_cost(plan: Plan, scales: Scales, level: int, n_parties: int) -> Cost:

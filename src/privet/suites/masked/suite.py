@@ -6,7 +6,7 @@ import numpy as np
 
 from privet.arithmetic.fixed_point import FixedPoint
 from privet.arithmetic.limbs import LimbMatrix
-from privet.arithmetic.rings import Z64
+from privet.arithmetic.rings import Z64, RingArray
 from privet.arithmetic.shares import Share
 from privet.arrays import BucketArray
 from privet.gates.choose import MaskedBits, leaf_lookup, present
@@ -18,11 +18,13 @@ from privet.runtime.runtime import Runtime
 from privet.suites.masked.costs import setup_cost, table_cost
 from privet.suites.masked.scales import Scales
 from privet.suites.masked.table import (
+    LOSS_BITS,
     best_test,
     leaf_values,
     mask_children,
     root,
     split,
+    squared_residuals,
     sum_nodes,
 )
 from privet.suites.plan import AppliedTests, OwnData, Plan, TrainedTable
@@ -62,7 +64,7 @@ class MaskedSuite(Suite):
             label = self.encoding.encode(self.data.label)
         self._label = runtime.share(label, plan.active, (plan.n_samples,), Z64)
         start = self.encoding.encode(np.full(plan.n_samples, plan.initial_score))
-        self._score = runtime.public(start, Z64)
+        self.scores = runtime.public(start, Z64)
         buckets = None if self.data is None else self.data.buckets
         self._indicators = publish(
             runtime, plan.owners, buckets, cuts=plan.candidates, n_samples=plan.n_samples
@@ -73,7 +75,8 @@ class MaskedSuite(Suite):
         runtime, plan, scales = self.runtime, self.plan, self._scales
         features = np.zeros(plan.depth, dtype=np.intp)
         buckets = np.full(plan.depth, -1, dtype=np.intp)
-        g, h = root(runtime, plan, scales, self._indicators, self._label, self._score)
+        g, h = root(runtime, plan, scales, self._indicators, self._label, self.scores)
+        loss = squared_residuals(runtime, scales, g) if plan.reveal_loss else None
         nodes, outcomes = None, []
         for level in range(plan.depth):
             with runtime.step("level"):
@@ -88,8 +91,14 @@ class MaskedSuite(Suite):
         leaves = leaf_values(runtime, plan, scales, nodes, left)
         with runtime.step("update"):
             values = mask(runtime, leaves)
-            self._score += leaf_lookup(runtime, _stacked(outcomes), values)
-        return TrainedTable(features, buckets, leaves)
+            self.scores += leaf_lookup(runtime, _stacked(outcomes), values)
+        return TrainedTable(features, buckets, leaves, loss)
+
+    def loss_of(self, revealed: RingArray) -> float:
+        """Return a mean from a sum over N divided by a power of two."""
+        n_samples = self.plan.n_samples
+        scale = (1 << n_samples.bit_length()) / (n_samples << LOSS_BITS)
+        return float(revealed[0]) * scale
 
     def _fails(self, feature: int, bucket: int) -> BucketArray | None:
         """Return which samples fail a test, if it is one of ours."""

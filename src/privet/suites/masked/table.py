@@ -23,6 +23,8 @@ from privet.suites.plan import Plan
 
 WEIGHT_SHIFT = 33
 """A quotient, below 2^62, loses this many bits before it is multiplied with G again."""
+LOSS_BITS = 16
+"""Fraction bits of a revealed loss."""
 HANDICAP_FEATURES = 64
 """Up to so many features, equal scores go to the first: each has a handicap of 2^-21 over the one
 before, more than rounding usually makes of equal ones."""
@@ -71,6 +73,22 @@ def root(
             rings = (Z36, scales.h_ring)
             found: list[Masked] = shrink(runtime, *both, bits=tuple(bits), rings=rings)
         return found
+
+
+def squared_residuals(runtime: Runtime, scales: Scales, g: Masked) -> Share:
+    """Return the mean square of first derivatives, as LOSS_BITS fraction bits of one number.
+
+    Rounded before it is revealed: its low bits would say more than anybody agreed to.
+
+    Cost: one opening of one element.
+    """
+    with runtime.step("loss"):
+        lifted = signed_lift(runtime, g)
+        squares: Share = polynomial(runtime, [(1, (lifted, lifted))])
+        n_samples = g.shape[1]
+        # The sum, divided by a power of two near N, and later by what is left.
+        bits = 2 * scales.g_bits + n_samples.bit_length() - LOSS_BITS
+        return rounded(runtime, squares.sum((0, 1)).reshape(1), bits)
 
 
 def _row(values: Share) -> Share:

@@ -30,7 +30,9 @@ class PaperSuite(Suite):
 
     @classmethod
     def check(cls, plan: Plan) -> None:
-        """Refuse sums of second derivatives at which SDiv does not converge."""
+        """Refuse sums of second derivatives at which SDiv does not converge, and the loss."""
+        if plan.reveal_loss:
+            raise ParameterError("reveal_loss: the protocol paper has no loss; use masked")
         largest = plan.n_samples * (1.0 if plan.task == "regression" else 0.25) + plan.l2
         if largest > 1 << START_BITS:
             raise ParameterError(
@@ -58,13 +60,13 @@ class PaperSuite(Suite):
             label = FIXED.encode(self.data.label)
         self._label = self.runtime.share(label, plan.active, (plan.n_samples,), Z64)
         start = FIXED.encode(np.full(plan.n_samples, plan.initial_score))
-        self._score = self.runtime.public(start, Z64)
+        self.scores = self.runtime.public(start, Z64)
 
     def train_table(self) -> TrainedTable:
         """Train a table (SecTable) and add its leaf values to the scores (SecInfer)."""
         runtime, plan = self.runtime, self.plan
-        table = train_table(runtime, plan, self._columns, self._label, self._score)
-        self._score += infer(runtime, self._tests(table), table.leaf_values.reshape(1, -1))
+        table = train_table(runtime, plan, self._columns, self._label, self.scores)
+        self.scores += infer(runtime, self._tests(table), table.leaf_values.reshape(1, -1))
         return table
 
     def _tests(self, table: TrainedTable) -> AppliedTests:

@@ -10,6 +10,7 @@
     │   ├── PeerLostError                its connection closed or could not be made
     │   ├── PeerSilentError              nothing was heard from it for too long
     │   └── PeerMisbehavedError          it sent what the protocol does not allow here
+    ├── DisagreementError                participants were not asked to do the same
     └── CorrelationError                 the dealer's randomness does not fit, or was used
 
 The command line maps each class to an exit code of its own (`privet.cli`).
@@ -64,6 +65,10 @@ class PeerSilentError(PeerError):
 
 class PeerMisbehavedError(PeerError):
     """A peer sent bytes that are no frame, or a frame that is not the one due at this step."""
+
+
+class DisagreementError(PrivetError):
+    """Participants differ in what they must agree on: the message says who has what."""
 
 
 class CorrelationError(PrivetError):

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import stat
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +15,8 @@ import pytest
 from privet.boosting.model import Feature
 from privet.boosting.part import LabelUnit, ModelPart
 from privet.errors import ModelError
-from privet.service.part_file import load_part, save_part
+from privet.service.job import Job
+from privet.service.part_file import PartFile, load_part, save_part
 
 
 def part(unit: LabelUnit | None = None) -> ModelPart:
@@ -30,14 +34,63 @@ def part(unit: LabelUnit | None = None) -> ModelPart:
     )
 
 
+def file(unit: LabelUnit | None = None, run: str = "a run") -> PartFile:
+    contact = {"address": "127.0.0.1:1", "fingerprint": "0" * 64}
+    job = Job.parse(
+        {
+            "name": "churn",
+            "task": "regression",
+            "dealer": contact,
+            "participants": [
+                {"name": "bank", "address": "127.0.0.1:2", "fingerprint": "1" * 64},
+                {"name": "shop", "role": "active", "address": "b:3", "fingerprint": "2" * 64},
+            ],
+        }
+    )
+    return PartFile(part(unit), job, "data", run)
+
+
 @pytest.mark.parametrize("unit", [None, LabelUnit(0.1, 4.0)])
 def test_a_part_comes_back(tmp_path: Path, unit: LabelUnit | None) -> None:
-    path = tmp_path / "bank.json"
-    save_part(part(unit), path)
+    path = tmp_path / "bank.part"
+    save_part(file(unit), path)
     found = load_part(path)
     for name, value in vars(part(unit)).items():
-        assert np.array_equal(getattr(found, name), value, equal_nan=name == "threshold"), name
-    assert found.leaf_shares.dtype == np.uint64
+        assert np.array_equal(getattr(found.part, name), value, equal_nan=name == "threshold"), name
+    assert found.part.leaf_shares.dtype == np.uint64
+    assert (found.job, found.data, found.run) == (file().job, "data", "a run")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_a_models_name_is_that_of_its_run() -> None:
+    assert file().model == file(LabelUnit(0.1, 4.0)).model
+    assert file().model != file(run="another").model
+
+
+def rewritten(path: Path, change: Callable[[dict[str, Any]], Any]) -> None:
+    """Change a part and seal it again, as somebody with another program might."""
+    save_part(file(), path)
+    record = json.loads(path.read_text())
+    change(record)
+    record["seal"] = ""
+    sealed = json.dumps(record, separators=(",", ":"), ensure_ascii=False)
+    record["seal"] = hashlib.sha256(sealed.encode()).hexdigest()
+    path.write_text(json.dumps(record))
+
+
+def test_rewriting_leaves_the_seal_intact(tmp_path: Path) -> None:
+    rewritten(tmp_path / "bank.part", lambda record: None)
+    assert load_part(tmp_path / "bank.part").model == file().model
+
+
+def test_a_changed_bit_is_noticed(tmp_path: Path) -> None:
+    path = tmp_path / "bank.part"
+    save_part(file(), path)
+    text = path.read_text()
+    assert str(2**63) in text
+    path.write_text(text.replace(str(2**63), str(2**63 + 1)))
+    with pytest.raises(ModelError, match="does not fit its seal"):
+        load_part(path)
 
 
 @pytest.mark.parametrize(
@@ -45,28 +98,27 @@ def test_a_part_comes_back(tmp_path: Path, unit: LabelUnit | None) -> None:
     [
         ("format", "privet-model", "not a part file"),
         ("version", 2, "part file version 2; this software reads version 1"),
-        ("party", "shop", "damaged: thresholds of other tests than shop's"),
-        ("features", [{"name": "a", "owner": "bank"}], "not one of the 1"),
-        ("fraction_bits", 64, "damaged: .*fraction_bits"),
-        ("tables", [], "damaged: .*tables"),
         ("colour", "red", "damaged: .*colour"),
+        ("model", "another", "damaged: its name is not that of its content"),
+        ("job", {}, "damaged: .*participants"),
+        ("part.party", "shop", "damaged: thresholds of other tests than shop's"),
+        ("part.features", [{"name": "a", "owner": "bank"}], "not one of the 1"),
+        ("part.fraction_bits", 64, "damaged: .*fraction_bits"),
+        ("part.tables", [], "damaged: .*tables"),
+        ("part.tables.0.leaf_shares", [1], "damaged"),
+        ("part.tables.0.leaf_shares", [1, 2, 3, 2**64], "damaged"),
+        ("part.tables.0.own", [None], "damaged"),
     ],
 )
 def test_what_is_no_part_is_refused(tmp_path: Path, key: str, value: Any, complaint: str) -> None:
-    path = tmp_path / "bank.json"
-    save_part(part(), path)
-    record = json.loads(path.read_text())
-    path.write_text(json.dumps({**record, key: value}))
+    path = tmp_path / "bank.part"
+    *steps, last = key.split(".")
+
+    def change(record: Any) -> None:
+        for step in steps:
+            record = record[int(step) if step.isdigit() else step]
+        record[last] = value
+
+    rewritten(path, change)
     with pytest.raises(ModelError, match=complaint):
         load_part(path)
-
-
-def test_damaged_tables(tmp_path: Path) -> None:
-    path = tmp_path / "bank.json"
-    save_part(part(), path)
-    record = json.loads(path.read_text())
-    for key, value in (("leaf_shares", [1]), ("own", [None]), ("leaf_shares", [1, 2, 3, 2**64])):
-        tables = [{**record["tables"][0], key: value}, *record["tables"][1:]]
-        path.write_text(json.dumps({**record, "tables": tables}))
-        with pytest.raises(ModelError, match="damaged"):
-            load_part(path)

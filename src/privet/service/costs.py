@@ -1,4 +1,4 @@
-"""What a simulated training cost, from its meters and ledgers, as the report shows it."""
+"""What a run cost, from its meters and ledgers, as the reports show it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ from collections.abc import Sequence
 from privet.runtime.launcher import Outcome
 from privet.runtime.ledger import Ledger
 from privet.runtime.meter import Meter
-from privet.service.report import Bytes, Reveal, Rounds, Seconds
+from privet.runtime.roles import Record
+from privet.service.part_file import PartFile
+from privet.service.report import Bytes, PartyReport, Reveal, Rounds, Seconds
+from privet.version import __version__
 
 # The steps of `boosting.federation.train`.
 _SETUP, _TABLE, _LEVEL = "setup", "table", "table/level"
@@ -40,6 +43,30 @@ def rounds(meter: Meter, levels: int) -> Rounds:
     """Return the rounds of a training: all participants wait for the same ones."""
     steps = [meter.total("online", step).rounds for step in (_SETUP, _TABLE)]
     return Rounds(total=sum(steps), per_level=meter.total("online", _LEVEL).rounds / levels)
+
+
+def party_report(
+    record: Record, *, command: str, file: PartFile, samples: int, seconds: float, resumed: int = 0
+) -> PartyReport:
+    """Return what one participant's run took."""
+    online, offline = record.meter.total("online"), record.meter.total("offline")
+    return PartyReport(
+        version=__version__,
+        command=command,
+        job=file.job.name,
+        party=file.part.party,
+        model=file.model,
+        tables=file.part.n_tables,
+        resumed_from=resumed,
+        n_samples=samples,
+        seconds=seconds,
+        rounds=online.rounds,
+        bytes_sent=online.sent,
+        bytes_received=online.received,
+        bytes_from_dealer=offline.received,
+        reveals=reveals(record.ledger),
+        peak_rss_mb=record.peak_rss_mb,
+    )
 
 
 def reveals(ledger: Ledger) -> list[Reveal]:

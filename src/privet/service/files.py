@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import shutil
 from pathlib import Path
 
 from privet.errors import UnavailableError
@@ -20,17 +21,55 @@ def check_writable(path: str | Path) -> None:
         raise UnavailableError(f"{path.parent} cannot be written to; choose another place")
 
 
-def write_atomically(path: str | Path, content: bytes) -> None:
-    """Write a file so that its name always stands for a whole one: the old or the new."""
+def check_room(folder: Path, nbytes: int) -> None:
+    """Raise UnavailableError unless so many bytes can be written to a directory."""
+    free = shutil.disk_usage(folder).free
+    if free < nbytes:
+        raise UnavailableError(
+            f"{folder}: {free / 1e6:,.0f} MB are free and {nbytes / 1e6:,.0f} MB are needed; "
+            "make room, or choose another place"
+        )
+
+
+def make_folder(folder: str | Path) -> Path:
+    """Return a directory that exists and can be written to; make it if need be."""
+    folder = Path(folder)
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise UnavailableError(f"{folder}: cannot be made: {error.strerror}") from None
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise UnavailableError(f"{folder} cannot be written to; choose another place")
+    return folder
+
+
+def write_atomically(path: str | Path, content: bytes, *, private: bool = False) -> None:
+    """Write a file so that its name always stands for a whole one: the old or the new.
+
+    A private one can be read by its owner alone.
+    """
     check_writable(path)
     path = Path(path).resolve()  # through links, so that they stay
     part = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
-        with part.open("xb") as file:
+        descriptor = os.open(
+            part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600 if private else 0o666
+        )
+        with os.fdopen(descriptor, "wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
         os.replace(part, path)
+        _sync_folder(path.parent)
     except OSError as error:
         part.unlink(missing_ok=True)
         raise UnavailableError(f"{path}: cannot be written: {error.strerror}") from None
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make sure that a new name in a directory survives a power cut."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -6,8 +6,10 @@ the model.
 
 from __future__ import annotations
 
+import hashlib
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Final, Literal
 
 import numpy as np
 from pydantic import FailFast, Field
@@ -17,6 +19,7 @@ from privet.boosting.part import LabelUnit, ModelPart
 from privet.config import Task
 from privet.errors import InputError, ModelError
 from privet.service.files import write_atomically
+from privet.service.job import Job
 from privet.service.records import (
     PER_LEVEL,
     FeatureRecord,
@@ -24,11 +27,12 @@ from privet.service.records import (
     Infinity,
     Name,
     Record,
+    Sealed,
     read_record,
     threshold_to_json,
 )
 
-FORMAT = "privet-part"
+FORMAT: Final = "privet-part"
 VERSION = 1
 
 
@@ -52,9 +56,9 @@ class _UnitRecord(Record):
     scale: Annotated[float, Field(gt=0)]
 
 
-class _PartRecord(Record):
-    format: Literal["privet-part"]
-    version: Annotated[int, Field(ge=VERSION, le=VERSION)]
+class PartRecord(Record):
+    """What a participant has of a model, in training or after it."""
+
     protocol: Name
     task: Task
     party: Name
@@ -64,12 +68,68 @@ class _PartRecord(Record):
     tables: Annotated[list[_TableRecord], Field(min_length=1, max_length=10_000), FailFast()]
 
 
-def save_part(part: ModelPart, path: str | Path) -> None:
+class _FileRecord(Sealed):
+    format: Literal["privet-part"]
+    version: Annotated[int, Field(ge=VERSION, le=VERSION)]
+    model: Name
+    job: dict[str, Any]
+    data: Name
+    run: Name
+    part: PartRecord
+
+
+@dataclass(frozen=True)
+class PartFile:
+    """A participant's part of a model, and what it belongs to."""
+
+    part: ModelPart
+    job: Job
+    """The job that trained it, and whose participants predict with it."""
+    data: str
+    """The digest of the data that the participant trained it on."""
+    run: str
+    """The run of the job that trained its last table."""
+
+    @property
+    def model(self) -> str:
+        """The name of the model: the same in all its parts, and in no other's."""
+        digest = hashlib.sha256(f"{self.job.digest} {self.run}".encode())
+        digest.update(self.part.feature.astype("<i8").tobytes())
+        return digest.hexdigest()
+
+
+def save_part(file: PartFile, path: str | Path) -> None:
     """Write a part to a file, atomically."""
-    unit = part.unit
-    record = _PartRecord(
-        format="privet-part",
+    record = _FileRecord(
+        format=FORMAT,
         version=VERSION,
+        model=file.model,
+        job=file.job.model_dump(),
+        data=file.data,
+        run=file.run,
+        part=to_record(file.part),
+    )
+    write_atomically(path, record.sealed().model_dump_json().encode(), private=True)
+
+
+def load_part(path: str | Path) -> PartFile:
+    """Read a part from a file; raise ModelError if it is not one, or not a sound one."""
+    record = read_record(path, _FileRecord, FORMAT, VERSION)
+    try:
+        file = PartFile(to_part(record.part), Job.parse(record.job), record.data, record.run)
+        if file.model != record.model:
+            raise ModelError("its name is not that of its content")
+        if [f.owner for f in file.part.features if f.owner not in file.job.names]:
+            raise ModelError("features of somebody who takes no part in the job")
+    except InputError as error:
+        raise ModelError(f"{path}: damaged: {error}") from None
+    return file
+
+
+def to_record(part: ModelPart) -> PartRecord:
+    """Return a part as it is written to files."""
+    unit = part.unit
+    return PartRecord(
         protocol=part.protocol,
         task=part.task,
         party=part.party,
@@ -92,19 +152,10 @@ def save_part(part: ModelPart, path: str | Path) -> None:
             for table in range(part.n_tables)
         ],
     )
-    write_atomically(path, record.model_dump_json().encode())
 
 
-def load_part(path: str | Path) -> ModelPart:
-    """Read a part from a file; raise ModelError if it is not one, or not a sound one."""
-    record = read_record(path, _PartRecord, FORMAT, VERSION)
-    try:
-        return _to_part(record)
-    except InputError as error:
-        raise ModelError(f"{path}: damaged: {error}") from None
-
-
-def _to_part(record: _PartRecord) -> ModelPart:
+def to_part(record: PartRecord) -> ModelPart:
+    """Return what a record describes; raise ModelError if that cannot be."""
     depth = len(record.tables[0].feature)
     for table in record.tables:
         sizes = len(table.feature), len(table.own), len(table.leaf_shares)

@@ -2,16 +2,20 @@
 
 Reading runs no code, takes no size on trust beyond one limit on the whole file, and checks every
 field. JSON numbers are written with the digits that read back to the same double; the two infinite
-thresholds are the strings "-Infinity" and "Infinity".
+thresholds are the strings "-Infinity" and "Infinity". A *sealed* record holds a digest of itself,
+which shows that no bit of it was changed by accident; that is no protection against whoever can
+write it.
 """
 
 from __future__ import annotations
 
+import hashlib
 import math
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from typing_extensions import Self
 
 from privet.config import explain
 from privet.errors import ModelError
@@ -37,6 +41,24 @@ class FeatureRecord(Record):
     owner: Name
 
 
+class Sealed(Record):
+    """Something in a file that is useless if a single bit of it is wrong."""
+
+    seal: Annotated[str, Field(max_length=64)] = ""
+
+    def sealed(self) -> Self:
+        """Return the same with its seal."""
+        return self.model_copy(update={"seal": self._digest()})
+
+    def is_intact(self) -> bool:
+        """Tell whether the seal is this record's."""
+        return self.seal == self._digest()
+
+    def _digest(self) -> str:
+        content = self.model_copy(update={"seal": ""}).model_dump_json()
+        return hashlib.sha256(content.encode()).hexdigest()
+
+
 class _Header(BaseModel):
     """What tells a file of another version from something else."""
 
@@ -60,9 +82,12 @@ def read_record(path: str | Path, kind: type[_Kind], form: str, version: int) ->
     if len(content) > MAX_BYTES:
         raise ModelError(f"{path}: larger than the {MAX_BYTES} bytes that a model may take")
     try:
-        return kind.model_validate_json(content)
+        record = kind.model_validate_json(content)
     except ValidationError as error:
         raise ModelError(f"{path}: {_diagnose(content, error, form, version)}") from None
+    if isinstance(record, Sealed) and not record.is_intact():
+        raise ModelError(f"{path}: damaged: its content does not fit its seal")
+    return record
 
 
 def _diagnose(content: bytes, error: ValidationError, form: str, version: int) -> str:

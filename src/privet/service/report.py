@@ -64,6 +64,35 @@ class Reveal(BaseModel):
     """How many values, in training and prediction together."""
 
 
+class PartyReport(BaseModel):
+    """What one participant did in a job: its own view."""
+
+    model_config = ConfigDict(frozen=True)
+
+    version: str
+    command: str
+    job: str
+    party: str
+    model: str
+    """The model's name."""
+    tables: int
+    resumed_from: int = 0
+    """How many of the tables an earlier run had trained."""
+    n_samples: int
+    seconds: float
+    """From meeting the others to the end."""
+    rounds: int
+    bytes_sent: int
+    bytes_received: int
+    bytes_from_dealer: int
+    reveals: list[Reveal]
+    peak_rss_mb: float
+
+    def write(self, path: str | Path) -> None:
+        """Write the report as JSON, atomically."""
+        write_atomically(path, self.model_dump_json(indent=2).encode() + b"\n")
+
+
 class Report(BaseModel):
     """One experiment. Keys may be added in later versions; none is renamed."""
 

@@ -1,0 +1,219 @@
+"""The job: what all participants and the dealer agree on, as a file that each has a copy of.
+
+    name = "churn"
+    task = "classification"
+
+    [params]
+    tables = 50
+
+    [dealer]
+    address = "dealer.example:7400"
+    fingerprint = "5f0c..."
+
+    [[participants]]
+    name = "bank"
+    role = "active"
+    address = "bank.example:7401"
+    fingerprint = "91ab..."
+
+It says nothing about anybody's data.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, field_validator, model_validator
+from typing_extensions import Self
+
+from privet.boosting.federation import SUITES, Federation, Query
+from privet.boosting.model import Feature
+from privet.boosting.params import Params
+from privet.boosting.trainer import DEFAULT_PROTOCOL
+from privet.config import Config, Task, check_name
+from privet.errors import ParameterError
+from privet.runtime.roles import DEALER
+from privet.transport.mesh import Member
+
+_FINGERPRINT = r"^[0-9a-f]{64}$"
+
+
+class Contact(Config):
+    """Where somebody is reached, and the certificate that it must prove to have."""
+
+    address: str
+    """HOST:PORT."""
+    fingerprint: Annotated[str, Field(pattern=_FINGERPRINT)]
+    """As `privet keys` printed it."""
+
+    @field_validator("address")
+    @classmethod
+    def _has_a_port(cls, address: str) -> str:
+        try:
+            parse_address(address)
+        except ParameterError as error:
+            raise ValueError(str(error).removeprefix("address: ")) from None
+        return address
+
+
+class Participant(Contact):
+    """Somebody who holds columns."""
+
+    name: str
+    role: Literal["active", "passive"] = "passive"
+    """The active one also holds the label."""
+
+    @field_validator("name")
+    @classmethod
+    def _is_a_name(cls, name: str) -> str:
+        check_name(name)
+        if name == DEALER:
+            raise ValueError(f"{DEALER!r} is the dealer's name")
+        return name
+
+
+class Job(Config):
+    """One training and the predictions of its model."""
+
+    name: str
+    task: Task
+    protocol: str = DEFAULT_PROTOCOL
+    recipient: str = ""
+    """Who receives predictions: the active participant, if nobody else is named."""
+    reveal_loss: bool = False
+    """Whether all learn the training loss, table by table: the mean squared residual, in a
+    regression relative to the square of the label's unit, which only its holder knows."""
+    params: dict[str, Any] = Field(default_factory=dict)
+    """Hyper-parameters by name, but for the task."""
+    dealer: Contact
+    participants: Annotated[list[Participant], Field(min_length=2)]
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        check_name(self.name)
+        if self.protocol not in SUITES:
+            raise ValueError(f"protocol: {self.protocol!r} is none of {', '.join(SUITES)}")
+        names = self.names
+        for what, values in (
+            ("names", names),
+            ("fingerprints", [contact.fingerprint for contact in self._contacts().values()]),
+            ("addresses", [contact.address for contact in self._contacts().values()]),
+        ):
+            repeated = next((value for value in values if values.count(value) > 1), None)
+            if repeated is not None:
+                raise ValueError(f"participants: two have the same of {what}, {repeated!r}")
+        active = [p.name for p in self.participants if p.role == "active"]
+        if len(active) != 1:
+            raise ValueError(
+                f'participants: exactly one has role = "active", and here {len(active)} have'
+            )
+        if self.recipient and self.recipient not in names:
+            raise ValueError(f"recipient: {self.recipient!r} is none of {', '.join(names)}")
+        self.hyper_parameters()
+        return self
+
+    @property
+    def names(self) -> list[str]:
+        """The participants, in the order in which all count them."""
+        return [participant.name for participant in self.participants]
+
+    @property
+    def active(self) -> int:
+        """Which participant holds the label."""
+        return [participant.role for participant in self.participants].index("active")
+
+    @property
+    def recipient_index(self) -> int:
+        """Which participant receives predictions."""
+        return self.names.index(self.recipient) if self.recipient else self.active
+
+    def hyper_parameters(self) -> Params:
+        """Return the hyper-parameters, the defaults among them."""
+        if "task" in self.params:
+            raise ParameterError("params.task: is the job's own key, not one of params")
+        try:
+            return Params.parse({"task": self.task, **self.params})
+        except ParameterError as error:
+            raise ParameterError(f"params.{error}") from None
+
+    def _contacts(self) -> dict[str, Contact]:
+        participants: dict[str, Contact] = {
+            participant.name: participant for participant in self.participants
+        }
+        return {**participants, DEALER: self.dealer}
+
+    def contact(self, name: str) -> Contact:
+        """Return how somebody is reached; raise ParameterError if it takes no part."""
+        try:
+            return self._contacts()[name]
+        except KeyError:
+            raise ParameterError(
+                f"{name!r} takes no part in the job {self.name!r}; there are "
+                f"{', '.join(self._contacts())}"
+            ) from None
+
+    def members(self) -> list[Member]:
+        """Return everybody, as connecting takes them."""
+        return [
+            Member(name, *parse_address(contact.address), contact.fingerprint)
+            for name, contact in self._contacts().items()
+        ]
+
+    def federation(self, features: tuple[Feature, ...]) -> Federation:
+        """Return who takes part in training on these features."""
+        return Federation(
+            protocol=self.protocol,
+            params=self.hyper_parameters(),
+            parties=tuple(self.names),
+            features=features,
+            active=self.active,
+            reveal_loss=self.reveal_loss,
+        )
+
+    def query(self, samples: int) -> Query:
+        """Return what all know of a batch to predict."""
+        params = self.hyper_parameters()
+        return Query(
+            protocol=self.protocol,
+            task=self.task,
+            shape=(params.tables, params.depth, samples),
+            active=self.active,
+            recipient=self.recipient_index,
+        )
+
+    def work(self) -> dict[str, Any]:
+        """Return what is computed, for whom: all terms but where the participants are reached."""
+        return {
+            "job": self.name,
+            "protocol": self.protocol,
+            "recipient": self.names[self.recipient_index],
+            "participants": self.names,
+            "active": self.names[self.active],
+            "reveal_loss": self.reveal_loss,
+            **self.hyper_parameters().model_dump(),
+        }
+
+    def terms(self) -> dict[str, Any]:
+        """Return everything that is agreed on, key by key, defaults included."""
+        seats = {
+            f"{name}'s {key}": value
+            for name, contact in self._contacts().items()
+            for key, value in contact.model_dump(include={"address", "fingerprint"}).items()
+        }
+        return {**self.work(), **seats}
+
+    @property
+    def digest(self) -> str:
+        """A digest of all terms."""
+        content = json.dumps(self.terms(), sort_keys=True)
+        return hashlib.sha256(content.encode()).hexdigest()
+
+
+def parse_address(address: str, lowest: int = 1) -> tuple[str, int]:
+    """Return the host and the port of HOST:PORT; port 0 is any that is free."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal() or not lowest <= int(port) < 1 << 16:
+        raise ParameterError(f"address: {address!r} is not HOST:PORT")
+    return host.strip("[]"), int(port)

@@ -1,0 +1,177 @@
+"""A rehearsal: a whole federation on this machine, each participant in a folder of its own.
+
+    FOLDER/job.toml
+    FOLDER/dealer/     its keys
+    FOLDER/bank/       its keys, party.toml, train.csv, new.csv, and later models
+
+The processes are those of the command line, so what is rehearsed is what runs on four machines.
+"""
+
+from __future__ import annotations
+
+import csv
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from privet.config import Task
+from privet.data.frame import Frame
+from privet.data.partition import split_columns
+from privet.runtime.launcher import TUNED
+from privet.runtime.roles import DEALER
+from privet.service.files import make_folder
+from privet.transport.identity import create_identity
+from privet.transport.mesh import listen
+
+NAMES = ("bank", "telecom", "shop")
+
+
+@dataclass(frozen=True)
+class Rehearsal:
+    """A federation in a folder."""
+
+    folder: Path
+    names: tuple[str, ...] = NAMES
+
+    @property
+    def job(self) -> Path:
+        """The job, which all share."""
+        return self.folder / "job.toml"
+
+    @property
+    def everybody(self) -> tuple[str, ...]:
+        """The participants and the dealer."""
+        return (*self.names, DEALER)
+
+    @property
+    def recipient(self) -> str:
+        """The active participant."""
+        return self.names[-1]
+
+    def part(self, name: str) -> Path:
+        """Return where a participant keeps its part of the model."""
+        return self.folder / name / "models" / "rehearsal.part"
+
+    def report(self, name: str, verb: str) -> Path:
+        """Return where a participant writes what a command took."""
+        return self.folder / name / f"{verb}.report.json"
+
+    @property
+    def predictions(self) -> Path:
+        """Where the recipient gets predictions."""
+        return self.folder / self.recipient / "predictions.csv"
+
+    def write_tables(self, train: Frame, new: Frame, label: str = "label") -> None:
+        """Write every participant's columns; the last one gets the labels."""
+        for rows, file in ((train, "train.csv"), (new, "new.csv")):
+            for name, party in zip(self.names, split_columns(rows, len(self.names)), strict=True):
+                folder = make_folder(self.folder / name)
+                with_label = label if name == self.recipient and file == "train.csv" else None
+                _write_csv(folder / file, party.frame, with_label)
+        truth = replace(new, names=(), columns=new.columns[:0])
+        _write_csv(self.folder / self.recipient / "truth.csv", truth, label)
+
+    def write_configuration(self, task: Task, params: Mapping[str, Any], **job: str) -> None:
+        """Make everybody's keys, the participants' files and the job."""
+        fingerprints = {
+            name: create_identity(name, make_folder(self.folder / name)).fingerprint
+            for name in self.everybody
+        }
+        addresses = dict(zip(self.everybody, _free_addresses(len(self.everybody)), strict=True))
+        for name in self.names:
+            label = 'label = "label"\n' if name == self.recipient else ""
+            (self.folder / name / "party.toml").write_text(
+                f'name = "{name}"\nkey = "{name}.key"\ncertificate = "{name}.crt"\n\n'
+                f'[data]\npath = "train.csv"\nid = "id"\n{label}'
+            )
+        lines = ['name = "rehearsal"', f'task = "{task}"']
+        lines += [f'{key} = "{value}"' for key, value in job.items()]
+        lines += ["", "[params]", *(f"{key} = {value}" for key, value in params.items())]
+        for name in (DEALER, *self.names):
+            lines += ["", "[dealer]" if name == DEALER else "[[participants]]"]
+            lines += [] if name == DEALER else [f'name = "{name}"']
+            lines += ['role = "active"'] if name == self.recipient else []
+            lines += [f'address = "{addresses[name]}"', f'fingerprint = "{fingerprints[name]}"']
+        self.job.write_text("\n".join(lines) + "\n")
+
+    def command(self, name: str, verb: str, *options: str) -> list[str]:
+        """Return the command line of one role: of the dealer, or to `train` or `predict`."""
+        folder = self.folder / name
+        if name == DEALER:
+            keys = (f"--key={folder / 'dealer.key'}", f"--certificate={folder / 'dealer.crt'}")
+            return _privet("dealer", f"--job={self.job}", *keys, *options)
+        common = (f"--party={folder / 'party.toml'}", f"--report={self.report(name, verb)}")
+        if verb == "train":
+            return _privet("train", *common, f"--job={self.job}", *options)
+        out = (f"--out={self.predictions}",) if name == self.recipient else ()
+        rows = (f"--model={self.part(name)}", f"--data={folder / 'new.csv'}")
+        return _privet(verb, *common, *rows, *out, *options)
+
+    def start(self, name: str, verb: str, *options: str) -> subprocess.Popen[str]:
+        """Start one role as a process."""
+        return subprocess.Popen(  # noqa: S603
+            self.command(name, verb, *options),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**TUNED, **os.environ},
+        )
+
+    def run(self, verb: str, *options: str, timeout: float = 300.0) -> dict[str, Ended]:
+        """Run all roles to their ends, and return how each ended."""
+        with ExitStack() as stack:
+            running = {}
+            for name in self.everybody:
+                running[name] = stack.enter_context(self.start(name, verb, *options))
+                stack.callback(running[name].kill)
+            ended = {}
+            for name, process in running.items():
+                out, err = process.communicate(timeout=timeout)
+                ended[name] = Ended(process.returncode, out, err)
+            return ended
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a process ended."""
+
+    code: int
+    out: str = field(repr=False)
+    err: str
+
+    @property
+    def failed(self) -> bool:
+        """Whether it did not do its work."""
+        return self.code != 0
+
+
+def _privet(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "privet", *arguments]
+
+
+def _free_addresses(count: int) -> Sequence[str]:
+    """Return addresses on this machine that nobody listens on, for now."""
+    with ExitStack() as stack:
+        listeners = [stack.enter_context(listen()) for _ in range(count)]
+        return ["{}:{}".format(*listener.getsockname()[:2]) for listener in listeners]
+
+
+def _write_csv(path: Path, frame: Frame, label: str | None) -> None:
+    ids = frame.ids if frame.ids is not None else np.arange(frame.n_samples).astype(np.str_)
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(["id", *frame.names, *([label] if label else [])])
+        columns = [ids.tolist(), *frame.columns.tolist()]
+        if label and frame.label is not None:
+            columns.append(frame.label.tolist())
+        writer.writerows(
+            ["" if str(value) == "nan" else value for value in row]
+            for row in zip(*columns, strict=True)
+        )

@@ -1,0 +1,177 @@
+"""What is found out before anything is computed: named at everybody, whoever is the odd one out."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from privet.errors import DataError, DisagreementError, PeerMisbehavedError
+from privet.service.agreement import Statement, agree
+from privet.service.job import Job
+from privet.service.messages import MAX_BYTES, TAG, receive, swap
+from privet.service.rehearsal import Rehearsal
+from privet.transport.memory import memory_channels
+from privet.version import __version__
+from tests.service.federation import NAMES, change, prepare, run
+
+
+def other_job(rehearsal: Rehearsal, *changes: tuple[str, str]) -> Path:
+    path = rehearsal.folder / "other.toml"
+    path.write_bytes(rehearsal.job.read_bytes())
+    change(path, *changes)
+    return path
+
+
+def test_other_jobs_are_named_on_all_sides(tmp_path: Path) -> None:
+    rehearsal = prepare(tmp_path)
+    path = other_job(rehearsal, ("tables = 3", "tables = 5"), ("depth = 2", "depth = 4"))
+    errors = run(rehearsal, "train", jobs={"shop": path}).errors
+    assert all(isinstance(error, DisagreementError) for error in errors.values())
+    assert "tables: 3 here and at dealer, 5 at shop" in str(errors["bank"])
+    assert "tables: 5 here, 3 at bank and at dealer" in str(errors["shop"])
+    assert "tables: 3 here and at bank, 5 at shop" in str(errors["dealer"])
+    assert "depth: 2 here" in str(errors["bank"])
+
+
+def test_the_dealer_with_another_job(tmp_path: Path) -> None:
+    rehearsal = prepare(tmp_path)
+    path = other_job(rehearsal, ("[params]", 'protocol = "paper"\n[params]'))
+    errors = run(rehearsal, "train", jobs={"dealer": path}).errors
+    assert "protocol: paper here, masked at bank and at shop" in str(errors["dealer"])
+    assert "protocol: masked here and at shop, paper at dealer" in str(errors["bank"])
+
+
+def test_numbers_of_samples(tmp_path: Path) -> None:
+    rehearsal = prepare(tmp_path)
+    data = tmp_path / "bank" / "train.csv"
+    data.write_text("".join(data.read_text().splitlines(keepends=True)[:-1]))
+    errors = run(rehearsal, "train").errors
+    assert "samples: 39 here, 40 at shop" in str(errors["bank"])
+    assert "samples: 39 at bank, 40 at shop" in str(errors["dealer"])
+
+
+def test_misaligned_ids(tmp_path: Path) -> None:
+    rehearsal = prepare(tmp_path)
+    data = tmp_path / "bank" / "train.csv"
+    head, first, second, *rest = data.read_text().splitlines(keepends=True)
+    data.write_text("".join([head, second, first, *rest]))
+    errors = run(rehearsal, "train").errors
+    for name in (*NAMES, "dealer"):
+        assert isinstance(errors[name], DisagreementError), errors[name]
+        assert "ids: the samples at" in str(errors[name])
+        assert "sort all tables by id" in str(errors[name])
+
+
+def statement(job: Job, **values: Any) -> Statement:
+    return Statement.of(job, command="train", samples=3, n_features=1, **values)
+
+
+def agreeing(job: Job, *statements: Statement | bytes) -> dict[str, Any]:
+    """Let two participants and the dealer agree; return what each found or raised."""
+    channels = memory_channels([*NAMES, "dealer"])
+    ids = np.array(["x", "y", "z"])
+
+    def role(name: str, said: Statement | bytes) -> Any:
+        with channels[name] as channel:
+            if isinstance(said, bytes):
+                return swap(channel, dict.fromkeys(channel.peers, said))
+            return agree(channel, job, said, None if name == "dealer" else ids)
+
+    found: dict[str, Any] = {}
+
+    def guard(name: str, said: Statement | bytes) -> None:
+        try:
+            found[name] = role(name, said)
+        except Exception as error:  # noqa: BLE001
+            found[name] = error
+
+    threads = [
+        threading.Thread(target=guard, args=arguments, daemon=True)
+        for arguments in zip(channels, statements, strict=True)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+        assert not thread.is_alive()
+    return found
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Job:
+    return Job.read(prepare(tmp_path).job)
+
+
+def test_the_latest_stage_that_all_have(job: Job) -> None:
+    found = agreeing(
+        job,
+        statement(job, features=["a"], stages=[(3, "r"), (4, "r")]),
+        statement(job, features=["b"], stages=[(4, "s"), (3, "r"), (2, "r")]),
+        Statement.of(job),
+    )
+    assert {name: value.stage for name, value in found.items()} == dict.fromkeys(found, (3, "r"))
+    assert len({value.run for value in found.values()}) == 1
+    assert [feature.name for feature in found["bank"].features] == ["a", "b"]
+    # The dealer learns how many features each has, not what they are called.
+    assert [feature.name for feature in found["dealer"].features] == ["0", "0"]
+
+
+def test_every_run_has_a_name_of_its_own(job: Job) -> None:
+    runs = set()
+    for _ in range(3):
+        stated = (statement(job, features=["a"]), statement(job, features=["b"]))
+        runs.add(agreeing(job, *stated, Statement.of(job))["bank"].run)
+    assert len(runs) == 3
+
+
+def test_another_version(job: Job) -> None:
+    newer = Statement.of(job).model_copy(update={"version": "99.0"})
+    found = agreeing(job, statement(job), statement(job), newer)
+    assert "version: " in str(found["bank"])
+    assert "99.0 at dealer" in str(found["bank"])
+    assert isinstance(found["bank"], DisagreementError)
+
+
+@pytest.mark.parametrize(
+    ("said", "complaint"),
+    [
+        (b"", "no statement"),
+        (b"\xff" * 50, "no statement"),
+        (b"[" * 100_000, "no statement"),
+        (b'{"version": "VERSION", "terms": 3}', "stated nonsense: terms"),
+        (b'{"version": "VERSION", "terms": {}, "nonce": "xyz"}', "stated nonsense: nonce"),
+    ],
+)
+def test_nonsense(job: Job, said: bytes, complaint: str) -> None:
+    said = said.replace(b"VERSION", __version__.encode())
+    found = agreeing(job, statement(job), statement(job), said)
+    for name in NAMES:
+        assert isinstance(found[name], PeerMisbehavedError)
+        assert found[name].peer == "dealer"
+        assert complaint in str(found[name])
+
+
+def test_a_message_that_is_too_long() -> None:
+    channels = memory_channels(["a", "b"])
+    channels["b"].send("a", np.array([MAX_BYTES + 1], dtype=np.uint64), TAG)
+    with pytest.raises(PeerMisbehavedError, match="too many"):
+        receive(channels["a"], "b")
+
+
+def test_nan_labels_and_empty_files_are_found_before_anybody_is_met(tmp_path: Path) -> None:
+    rehearsal = prepare(tmp_path)
+    data = tmp_path / "shop" / "train.csv"
+    lines = data.read_text().splitlines()
+    lines[3] = lines[3].rsplit(",", 1)[0] + ","
+    data.write_text("\n".join(lines) + "\n")
+    found = run(rehearsal, "train", absent=("bank", "dealer"))
+    with pytest.raises(DataError, match=r"train\.csv: the label of row 3 is nan"):
+        raise found.errors["shop"]
+    data.write_text("")
+    found = run(rehearsal, "train", absent=("bank", "dealer"))
+    with pytest.raises(DataError, match="the file is empty"):
+        raise found.errors["shop"]

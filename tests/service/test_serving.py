@@ -1,0 +1,189 @@
+"""Prediction as a service: by ids, over HTTP, many requests in one run."""
+
+from __future__ import annotations
+
+import json
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from privet.boosting.model import Model
+from privet.errors import PeerError, UnavailableError
+from privet.service.desk import MOST_ROWS, Desk
+from privet.service.events import Event
+from privet.service.http import endpoint
+from privet.service.rehearsal import Rehearsal
+from tests.service.federation import Run, model_of, prepare, rows, run
+
+
+class Service:
+    """A federation that serves, and its endpoint."""
+
+    def __init__(self, rehearsal: Rehearsal) -> None:
+        self.desk = Desk()
+        self.model: Model = model_of(rehearsal)
+        self.found: Run | None = None
+        ready = threading.Barrier(3)
+
+        def tell(event: Event) -> None:
+            if event.kind == "serving":
+                ready.wait(20)
+
+        def serve() -> None:
+            tells = {"bank": tell, "shop": tell}
+            self.found = run(rehearsal, "serve", desk=self.desk, tells=tells)
+
+        self.thread = threading.Thread(target=serve, daemon=True)
+        self.thread.start()
+        ready.wait(20)
+
+    def ended(self) -> Run:
+        self.thread.join(20)
+        assert self.found is not None
+        return self.found
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Rehearsal:
+    rehearsal = prepare(tmp_path_factory.mktemp("serving"), tables=2)
+    run(rehearsal, "train").checked()
+    return rehearsal
+
+
+@pytest.fixture
+def service(trained: Rehearsal) -> Iterator[Service]:
+    found = Service(trained)
+    yield found
+    found.desk.close("the test is over")
+    found.ended().checked()
+
+
+def post(port: int, content: Any, path: str = "/predict") -> tuple[int, Any]:
+    body = content if isinstance(content, bytes) else json.dumps(content).encode()
+    request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", body)
+    try:
+        with urllib.request.urlopen(request, timeout=20) as answer:  # noqa: S310
+            return answer.status, json.load(answer)
+    except urllib.error.HTTPError as error:
+        return error.code, json.load(error)
+
+
+def expected(model: Model, numbers: list[int]) -> Any:
+    return pytest.approx(model.predict(rows(1).columns[:, numbers]), abs=1e-4)
+
+
+def test_predictions_by_id(service: Service) -> None:
+    with endpoint("127.0.0.1", 0, service.desk, {"job": "rehearsal"}) as port:
+        status, answer = post(port, {"ids": ["1-7", "1-0", "1-7"]})
+        assert (status, answer["predictions"]) == (200, expected(service.model, [7, 0, 7]))
+        status, answer = post(port, {"ids": ["1-7", "moon"]})
+        assert (status, answer["unknown"]) == (404, {"moon": ["bank", "shop"]})
+        assert post(port, {"ids": ["1-1"]})[1]["predictions"] == expected(service.model, [1])
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=20) as page:
+            told = json.load(page)
+    assert (told["status"], told["job"], told["requests"], told["rows"]) == (
+        "ok",
+        "rehearsal",
+        3,
+        6,
+    )
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "code"),
+    [
+        ("/predict", b"", 400),
+        ("/predict", b"[", 400),
+        ("/predict", {"ids": []}, 400),
+        ("/predict", {"ids": [3]}, 400),
+        ("/predict", {"names": ["a"]}, 400),
+        ("/predict", {"ids": ["a"], "more": 1}, 400),
+        ("/moon", {"ids": ["a"]}, 404),
+    ],
+)
+def test_bad_requests(path: str, body: Any, code: int) -> None:
+    with endpoint("127.0.0.1", 0, Desk(), {}) as port:
+        status, answer = post(port, body, path)
+    assert status == code
+    assert answer["error"]
+
+
+def test_a_port_that_is_taken() -> None:
+    with (
+        endpoint("127.0.0.1", 0, Desk(), {}) as port,
+        pytest.raises(UnavailableError, match=f"cannot listen on 127.0.0.1:{port}"),
+        endpoint("127.0.0.1", port, Desk(), {}),
+    ):
+        pass
+
+
+def test_many_at_once_are_one_run(service: Service) -> None:
+    asked = [[number, (3 * number) % 40] for number in range(30)]
+    with ThreadPoolExecutor(30) as pool:
+        answers = list(
+            pool.map(lambda n: service.desk.ask([f"1-{i}" for i in n]).predictions, asked)
+        )
+    for numbers, answer in zip(asked, answers, strict=True):
+        assert answer == expected(service.model, numbers)
+    assert service.desk.served.requests == 30
+    assert service.desk.served.batches < 30
+
+
+def test_what_does_not_fit_into_one_run_waits() -> None:
+    desk = Desk()
+    sizes = [1, MOST_ROWS - 1, 1, 2 * MOST_ROWS]
+    threads = []
+    for size in sizes:
+        threads.append(threading.Thread(target=desk.ask, args=(["x"] * size,), daemon=True))
+        threads[-1].start()
+        while sum(len(r.ids) for r in desk._waiting) < sum(sizes[: len(threads)]):
+            pass
+    taken = [[len(request.ids) for request in desk.take(1.0)] for _ in range(3)]
+    assert taken == [[1, MOST_ROWS - 1], [1], [2 * MOST_ROWS]]
+    assert desk.take(0.0) == []
+    desk.close("")
+
+
+def test_whoever_asks_after_the_end_is_told(trained: Rehearsal) -> None:
+    desk = Desk()
+    desk.close("the service has ended")
+    with endpoint("127.0.0.1", 0, desk, {}) as port:
+        assert post(port, {"ids": ["a"]}) == (503, {"error": "the service has ended"})
+        with pytest.raises(urllib.error.HTTPError, match="503"):
+            urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=20)
+
+
+def test_everybody_ends_when_one_is_gone(trained: Rehearsal, tmp_path: Path) -> None:
+    desk = Desk()
+    failing = threading.Event()
+
+    class Broken(dict[str, int]):
+        def get(self, *_: object) -> int:
+            raise RuntimeError("no more")
+
+    from privet.service import serving
+
+    original = serving._Service.__init__
+
+    def broken(self: Any, *arguments: Any) -> None:
+        original(self, *arguments)
+        if arguments[-1] is None:
+            self._rows = Broken(self._rows)
+            failing.set()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(serving._Service, "__init__", broken)
+        asking = ThreadPoolExecutor(1).submit(desk.ask, ["1-0"])
+        found = run(trained, "serve", desk=desk)
+    assert failing.is_set()
+    assert isinstance(found.errors["bank"], RuntimeError)
+    assert isinstance(found.errors["shop"], PeerError)
+    assert isinstance(found.errors["dealer"], PeerError)
+    assert "bank" in str(found.errors["shop"])
+    assert asking.result(20).failed == "the service has ended"

@@ -1,0 +1,380 @@
+"""A federation of its own folders and keys: training, prediction, failure and recovery."""
+
+from __future__ import annotations
+
+import csv
+import json
+import stat
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from privet.boosting.binning import bucket_columns
+from privet.boosting.federation import estimate
+from privet.boosting.model import Model
+from privet.boosting.objective import sigmoid
+from privet.boosting.trainer import train
+from privet.data.reader import read_frame
+from privet.errors import DisagreementError, ModelError, ParameterError, PeerError, UnavailableError
+from privet.service.events import Event
+from privet.service.job import Job
+from privet.service.part_file import load_part
+from privet.service.rehearsal import Rehearsal
+from tests.service.federation import NAMES, change, model_of, prepare, rows, run
+
+
+def plain_model(rehearsal: Rehearsal) -> Model:
+    """Return what training in the clear gives on the same files."""
+    frames = {
+        name: read_frame(
+            rehearsal.folder / name / "train.csv",
+            id_column="id",
+            label_column="label" if name == NAMES[-1] else None,
+        )
+        for name in NAMES
+    }
+    label = frames[NAMES[-1]].label
+    assert label is not None
+    params = Job.read(rehearsal.job).hyper_parameters()
+    parties = [bucket_columns(n, f.names, f.columns, params.buckets) for n, f in frames.items()]
+    return train(parties, label, params)
+
+
+def same_tests(a: Model, b: Model) -> bool:
+    return np.array_equal(a.feature, b.feature) and np.array_equal(a.threshold, b.threshold)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Rehearsal:
+    rehearsal = prepare(tmp_path_factory.mktemp("trained"))
+    run(rehearsal, "train").checked()
+    return rehearsal
+
+
+def test_training_gives_the_model_of_plain_training(trained: Rehearsal) -> None:
+    model, plain = model_of(trained), plain_model(trained)
+    assert same_tests(model, plain)
+    np.testing.assert_allclose(model.leaf_values, plain.leaf_values, atol=1e-4)
+    for name in NAMES:
+        assert stat.S_IMODE(trained.part(name).stat().st_mode) == 0o600
+        assert [p.name for p in trained.part(name).parent.iterdir()] == ["rehearsal.part"]
+    assert len({load_part(trained.part(name)).model for name in NAMES}) == 1
+
+
+def test_the_report_is_what_the_plan_says(tmp_path: Path) -> None:
+    rehearsal = prepare(tmp_path)
+    found = run(rehearsal, "train").checked()
+    reports = [found[name][0] for name in NAMES]
+    job = Job.read(rehearsal.job)
+    federation = job.federation(load_part(rehearsal.part("bank")).part.features)
+    due = estimate(federation, federation.plan(40))
+    assert {report.rounds for report in reports} == {due.rounds}
+    assert sum(report.bytes_sent for report in reports) == due.online
+    assert sum(report.bytes_from_dealer for report in reports) == due.offline
+    told = {(reveal.what, tuple(reveal.to)) for report in reports for reveal in report.reveals}
+    assert {what for what, _ in told} == {"split feature", "split bucket"}
+    assert {to for what, to in told if what == "split feature"} == {NAMES}
+
+
+def test_prediction_goes_to_the_recipient(trained: Rehearsal) -> None:
+    found = run(trained, "predict").checked()
+    assert found["bank"][1] is None
+    predictions = found["shop"][1]
+    new = rows(2, 7)
+    assert new.ids is not None
+    assert predictions.ids.tolist() == new.ids.tolist()
+    expected = plain_model(trained).predict(new.columns)
+    np.testing.assert_allclose(predictions.values, expected, atol=1e-4)
+    read = list(csv.reader(predictions.to_csv().decode().splitlines()))
+    assert read[0] == ["id", "prediction"]
+    assert [float(value) for _, value in read[1:]] == predictions.values.tolist()
+    report = found["shop"][0]
+    assert [(r.what, r.to, r.count) for r in report.reveals] == [("predictions", ["shop"], 7)]
+    assert report.rounds == 2
+
+
+def test_another_recipient(tmp_path: Path) -> None:
+    rehearsal = prepare(tmp_path, tables=1, recipient="bank")
+    run(rehearsal, "train").checked()
+    found = run(rehearsal, "predict").checked()
+    assert found["shop"][1] is None
+    expected = plain_model(rehearsal).predict(rows(2, 7).columns)
+    np.testing.assert_allclose(found["bank"][1].values, expected, atol=1e-4)
+
+
+def test_the_paper_protocol(tmp_path: Path) -> None:
+    rehearsal = prepare(tmp_path, tables=1, protocol="paper")
+    run(rehearsal, "train").checked()
+    found = run(rehearsal, "predict").checked()
+    expected = model_of(rehearsal).predict(rows(2, 7).columns)
+    np.testing.assert_allclose(found["shop"][1].values, expected, atol=1e-4)
+
+
+class KilledError(Exception):
+    """Ends a role from inside, at a moment of our choosing."""
+
+
+def end_after(table: int) -> dict[str, object]:
+    def tell(event: Event) -> None:
+        if event.kind == "table" and event.fields["table"] == table:
+            raise KilledError
+
+    return {"shop": tell}
+
+
+@pytest.mark.parametrize("protocol", ["masked", "paper"])
+def test_a_training_cut_short_goes_on(tmp_path: Path, protocol: str) -> None:
+    rehearsal = prepare(tmp_path, protocol=protocol)
+    first = run(rehearsal, "train", tells=end_after(2))  # type: ignore[arg-type]
+    assert isinstance(first.errors["shop"], KilledError)
+    for name in ("bank", "dealer"):
+        assert isinstance(first.errors[name], PeerError)
+        assert "shop" in str(first.errors[name])
+    assert not any(rehearsal.part(name).exists() for name in NAMES)
+    second = run(rehearsal, "train")
+    reports = [second.checked()[name][0] for name in NAMES]
+    assert {report.resumed_from for report in reports} == {2}
+    if protocol == "masked":
+        assert same_tests(model_of(rehearsal), plain_model(rehearsal))
+        np.testing.assert_allclose(
+            model_of(rehearsal).leaf_values, plain_model(rehearsal).leaf_values, atol=1e-4
+        )
+    folders = [rehearsal.part(name).parent for name in NAMES]
+    assert all([p.name for p in folder.iterdir()] == ["rehearsal.part"] for folder in folders)
+
+
+def test_one_who_is_a_table_behind_is_waited_for(tmp_path: Path) -> None:
+    rehearsal = prepare(tmp_path)
+    run(rehearsal, "train", tells=end_after(2))  # type: ignore[arg-type]
+    newest = max((rehearsal.part("shop").parent / "rehearsal.checkpoints").iterdir())
+    newest.unlink()
+    second = run(rehearsal, "train").checked()
+    assert second["bank"][0].resumed_from == 1
+    assert same_tests(model_of(rehearsal), plain_model(rehearsal))
+
+
+def test_checkpoints_of_different_runs_do_not_mix(tmp_path: Path) -> None:
+    """Table 2 of one run and table 2 of another have shares that do not add up."""
+    rehearsal = prepare(tmp_path)
+    run(rehearsal, "train", tells=end_after(2))  # type: ignore[arg-type]
+    kept = {
+        name: (rehearsal.part(name).parent / "rehearsal.checkpoints").rename(tmp_path / f"{name}.1")
+        for name in NAMES
+    }
+    run(rehearsal, "train", tells=end_after(2))  # type: ignore[arg-type]
+    checkpoints = rehearsal.part("bank").parent / "rehearsal.checkpoints"
+    checkpoints.rename(tmp_path / "bank.2")
+    kept["bank"].rename(checkpoints)
+    found = run(rehearsal, "train").checked()
+    assert found["bank"][0].resumed_from == 0
+    assert same_tests(model_of(rehearsal), plain_model(rehearsal))
+
+
+def test_a_model_that_is_there_is_not_trained_again(trained: Rehearsal) -> None:
+    before = {name: load_part(trained.part(name)).model for name in NAMES}
+    found = run(trained, "train").checked()
+    assert {name: load_part(trained.part(name)).model for name in NAMES} == before
+    assert found["bank"][0].rounds == 0
+
+
+def test_one_killed_between_its_last_checkpoint_and_its_part(tmp_path: Path) -> None:
+    rehearsal = prepare(tmp_path)
+    run(rehearsal, "train", tells=end_after(3))  # type: ignore[arg-type]
+    found = run(rehearsal, "train").checked()
+    assert found["shop"][0].resumed_from == 3
+    assert same_tests(model_of(rehearsal), plain_model(rehearsal))
+    # One has its part already, the other only its last checkpoint.
+    rehearsal = prepare(tmp_path / "again")
+    run(rehearsal, "train", tells=end_after(3))  # type: ignore[arg-type]
+    checkpoints = rehearsal.part("shop").parent / "rehearsal.checkpoints"
+    checkpoints.rename(tmp_path / "kept")
+    (tmp_path / "copy").mkdir()
+    for path in (tmp_path / "kept").iterdir():
+        (tmp_path / "copy" / path.name).write_bytes(path.read_bytes())
+    (tmp_path / "copy").rename(checkpoints)
+    run(rehearsal, "train").checked()
+    rehearsal.part("shop").unlink()
+    (tmp_path / "kept").rename(checkpoints)
+    found = run(rehearsal, "train").checked()
+    assert found["shop"][0].resumed_from == 3
+    assert same_tests(model_of(rehearsal), plain_model(rehearsal))
+
+
+@pytest.mark.parametrize(
+    ("damage", "complaint"),
+    [
+        (lambda text: text[:-20], "damaged|not a checkpoint"),
+        (lambda text: text.replace('"scores":"', '"scores":"AAAA'), "does not fit its seal"),
+        (lambda text: text.replace("privet-checkpoint", "privet-part"), "not a checkpoint"),
+    ],
+)
+def test_a_damaged_checkpoint_is_refused(tmp_path: Path, damage: object, complaint: str) -> None:
+    rehearsal = prepare(tmp_path)
+    run(rehearsal, "train", tells=end_after(2))  # type: ignore[arg-type]
+    path = min((rehearsal.part("bank").parent / "rehearsal.checkpoints").iterdir())
+    path.write_text(damage(path.read_text()))  # type: ignore[operator]
+    found = run(rehearsal, "train", wait=2.0)
+    assert isinstance(found.errors["bank"], ModelError)
+    with pytest.raises(ModelError, match=complaint):
+        raise found.errors["bank"]
+    assert "remove" in str(found.errors["bank"])
+
+
+def test_a_checkpoint_of_another_job_or_other_data_is_refused(tmp_path: Path) -> None:
+    rehearsal = prepare(tmp_path)
+    run(rehearsal, "train", tells=end_after(1))  # type: ignore[arg-type]
+    data = rehearsal.folder / "bank" / "train.csv"
+    lines = data.read_text().splitlines()
+    changed = [
+        lines[0],
+        *(line.replace(",0.", ",1.").replace(",-0.", ",-1.") for line in lines[1:]),
+    ]
+    data.write_text("\n".join(changed) + "\n")
+    found = run(rehearsal, "train", wait=2.0)
+    with pytest.raises(ModelError, match="belongs to another data"):
+        raise found.errors["bank"]
+    data.write_text("\n".join(lines) + "\n")
+    change(rehearsal.job, ("tables = 3", "tables = 4"))
+    found = run(rehearsal, "train", wait=2.0)
+    with pytest.raises(ModelError, match="belongs to another job"):
+        raise found.errors["bank"]
+
+
+def test_the_part_of_another_job_is_not_replaced(tmp_path: Path) -> None:
+    rehearsal = prepare(tmp_path, tables=1)
+    run(rehearsal, "train").checked()
+    before = rehearsal.part("bank").read_bytes()
+    change(rehearsal.job, ("tables = 1", "tables = 2"))
+    found = run(rehearsal, "train", wait=2.0)
+    with pytest.raises(ModelError, match="trained by another job"):
+        raise found.errors["bank"]
+    assert rehearsal.part("bank").read_bytes() == before
+
+
+def test_parts_of_different_models_are_refused(tmp_path: Path, trained: Rehearsal) -> None:
+    """The same job, trained twice: the shares of the two do not add up."""
+    other = Rehearsal(tmp_path, NAMES)
+    for path in sorted(trained.folder.rglob("*")):
+        target = tmp_path / path.relative_to(trained.folder)
+        if path.is_dir():
+            target.mkdir()
+        elif path.suffix != ".part":
+            target.write_bytes(path.read_bytes())
+            target.chmod(0o600)
+    run(other, "train").checked()
+    other.part("bank").write_bytes(trained.part("bank").read_bytes())
+    found = run(other, "predict")
+    for name in (*NAMES, "dealer"):
+        with pytest.raises(DisagreementError, match=r"model: \w+ "):
+            raise found.errors[name]
+
+
+def test_somebody_elses_part(trained: Rehearsal, tmp_path: Path) -> None:
+    found = run(Rehearsal(trained.folder, NAMES), "predict", absent=("bank", "dealer"), wait=0.5)
+    assert isinstance(found.errors["shop"], PeerError)
+    kept = trained.part("shop").read_bytes()
+    try:
+        trained.part("shop").write_bytes(trained.part("bank").read_bytes())
+        found = run(trained, "predict", absent=("bank", "dealer"), wait=0.5)
+    finally:
+        trained.part("shop").write_bytes(kept)
+    with pytest.raises(ModelError, match="is the part of bank, not of shop"):
+        raise found.errors["shop"]
+
+
+def test_a_full_disk_is_reported_before_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rehearsal = prepare(tmp_path)
+    usage = type("usage", (), {"free": 1000})
+    monkeypatch.setattr("shutil.disk_usage", lambda _: usage)
+    found = run(rehearsal, "train", absent=("dealer",), wait=0.5)
+    for name in NAMES:
+        with pytest.raises(UnavailableError, match=r"MB are free and .* needed"):
+            raise found.errors[name]
+
+
+def test_a_disk_that_fills_up_while_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rehearsal = prepare(tmp_path)
+    real = __import__("os").replace
+    count = 0
+
+    def replace(part: Path, path: Path) -> None:
+        nonlocal count
+        count += "bank" in str(path)
+        if count == 2 and "bank" in str(path):
+            raise OSError(28, "No space left on device")
+        real(part, path)
+
+    monkeypatch.setattr("os.replace", replace)
+    found = run(rehearsal, "train")
+    with pytest.raises(UnavailableError, match="No space left"):
+        raise found.errors["bank"]
+    assert isinstance(found.errors["shop"], PeerError)
+    assert "bank" in str(found.errors["shop"])
+    monkeypatch.undo()
+    again = run(rehearsal, "train").checked()
+    assert again["bank"][0].resumed_from == 1
+    assert same_tests(model_of(rehearsal), plain_model(rehearsal))
+
+
+def test_events_are_for_machines_too(trained: Rehearsal, tmp_path: Path) -> None:
+    rehearsal = prepare(tmp_path, tables=2)
+    events = run(rehearsal, "train").events
+    kinds = [event.kind for event in events["bank"] if event.kind != "waiting"]
+    assert kinds == ["listening", "connected", "started", "table", "table"]
+    for event in events["bank"]:
+        json.dumps(event.fields)
+    last = events["bank"][-1].fields
+    assert (last["table"], last["tables"], last["seconds_left"]) == (2, 2, 0)
+
+
+@pytest.mark.parametrize("task", ["regression", "classification"])
+def test_the_loss_is_revealed_where_all_agreed(tmp_path: Path, task: str) -> None:
+    rehearsal = prepare(tmp_path)
+    change(rehearsal.job, ('task = "classification"', f'task = "{task}"\nreveal_loss = true'))
+    found = run(rehearsal, "train")
+    reports = [found.checked()[name][0] for name in NAMES]
+    told = {
+        name: [e.fields["loss_before"] for e in found.events[name] if e.kind == "table"]
+        for name in NAMES
+    }
+    assert told["bank"] == told["shop"]
+    label, model = rows(1).label, plain_model(rehearsal)
+    assert label is not None
+    scores = [model.base_score + np.zeros(40)]
+    for table in range(2):
+        part = replace(
+            model,
+            feature=model.feature[: table + 1],
+            bucket=model.bucket[: table + 1],
+            threshold=model.threshold[: table + 1],
+            leaf_values=model.leaf_values[: table + 1],
+        )
+        scores.append(part.score(rows(1).columns))
+    if task == "classification":
+        residuals = [sigmoid(score) - label for score in scores]
+    else:
+        # In the label's unit, which is a power of two: here 1.
+        residuals = [score - label for score in scores]
+    expected = [float(np.mean(residual**2)) for residual in residuals]
+    assert told["bank"] == pytest.approx(expected, abs=2**-13)
+    reveals = {(r.what, tuple(r.to)): r.count for r in reports[0].reveals}
+    assert reveals["training loss", NAMES] == 3
+    job = Job.read(rehearsal.job)
+    federation = job.federation(load_part(rehearsal.part("bank")).part.features)
+    due = estimate(federation, federation.plan(40))
+    assert reports[0].rounds == due.rounds
+    assert sum(report.bytes_sent for report in reports) == due.online
+    assert sum(report.bytes_from_dealer for report in reports) == due.offline
+
+
+def test_the_paper_has_no_loss_to_reveal(tmp_path: Path) -> None:
+    rehearsal = prepare(tmp_path, protocol="paper")
+    change(rehearsal.job, ("[params]", "reveal_loss = true\n[params]"))
+    for error in run(rehearsal, "train").errors.values():
+        assert isinstance(error, ParameterError | PeerError)

@@ -10,7 +10,8 @@ ifneq ($(wildcard ../shared/data),)
 export PRIVET_DATA ?= $(abspath ../shared/data)
 endif
 
-.PHONY: setup demo test lint format bench-reference bench-gates bench-paper bench-protocols clean
+.PHONY: setup demo test lint format bench-reference bench-gates bench-paper bench-protocols \
+        bench-chaos bench-serving clean
 
 setup: $(READY)
 
@@ -22,7 +23,7 @@ $(READY): pyproject.toml
 	@touch $@
 
 demo: setup
-	$(BIN)/privet simulate --data breast-cancer --parties 4 --tables 10 --depth 3 --buckets 32
+	$(BIN)/privet demo
 
 test: setup lint
 	$(BIN)/pytest
@@ -51,6 +52,12 @@ bench-paper: setup
 
 bench-protocols: setup
 	$(BIN)/python benchmarks/protocols.py
+
+bench-chaos: setup
+	$(BIN)/python benchmarks/chaos.py
+
+bench-serving: setup
+	$(BIN)/python benchmarks/serving.py
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

@@ -12,7 +12,9 @@ from typing import NoReturn
 
 import pytest
 
-from privet import InputError, PrivetError, __version__, cli, load_model
+from privet import InputError, PrivetError, __version__, load_model
+from privet.cli import app, simulate
+from privet.cli.exit_codes import EXIT_CODES
 
 
 def privet(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
@@ -33,7 +35,7 @@ def exit_code(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int | str | N
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setattr(sys, "argv", ["privet", *arguments])
     with pytest.raises(SystemExit) as ended:
-        cli.main()
+        app.main()
     return ended.value.code
 
 
@@ -136,7 +138,7 @@ def test_an_interrupt_ends_it_quietly(
     def interrupted(*_: object) -> NoReturn:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(cli, "run", interrupted)
+    monkeypatch.setattr(simulate, "run", interrupted)
     assert exit_code(monkeypatch, "simulate", "--data", "breast-cancer") == 130
     assert "Traceback" not in capsys.readouterr().err
 
@@ -147,8 +149,8 @@ def test_every_error_has_an_exit_code() -> None:
         return below + [found for child in below for found in everything_under(child)]
 
     for kind in everything_under(PrivetError):
-        assert kind is InputError or set(kind.__mro__) & set(cli.EXIT_CODES), kind
-    assert len(set(cli.EXIT_CODES.values())) == len(cli.EXIT_CODES)
+        assert kind is InputError or set(kind.__mro__) & set(EXIT_CODES), kind
+    assert len(set(EXIT_CODES.values())) == len(EXIT_CODES)
 
 
 def test_a_secure_protocol_shows_costs_and_reveals(tmp_path: Path) -> None:

@@ -1,5 +1,5 @@
 """`python -m privet` is `privet`."""
 
-from privet.cli import main
+from privet.cli.app import main
 
 main()

@@ -1,22 +1,7 @@
-"""The command line: parse, call, show.
-
-Every kind of error has an exit code of its own:
-
-    0    done
-    1    a bug of ours: please report it
-    2    the command line could not be understood
-    3    a parameter cannot be used
-    4    a table cannot be read or used
-    5    a model cannot be read or used
-    6    something outside this program cannot be had
-    7    another participant, or the way to it, failed
-    8    the dealer's randomness does not fit the program, or was used before
-    130  interrupted
-"""
+"""`privet simulate`: one experiment on this machine."""
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -30,67 +15,16 @@ from privet.boosting.federation import Estimate
 from privet.boosting.model import Model
 from privet.boosting.trainer import DEFAULT_PROTOCOL, PROTOCOLS
 from privet.data.datasets import DATASETS
-from privet.errors import (
-    CorrelationError,
-    DataError,
-    ModelError,
-    ParameterError,
-    PeerError,
-    PrivetError,
-    UnavailableError,
-)
+from privet.errors import ParameterError
 from privet.runtime.network import NETWORKS
 from privet.service.experiment import Experiment, run
 from privet.service.files import check_writable
 from privet.service.model_file import save_model
 from privet.service.report import Report
-from privet.version import __version__
-
-EXIT_CODES: dict[type[PrivetError], int] = {
-    ParameterError: 3,
-    DataError: 4,
-    ModelError: 5,
-    UnavailableError: 6,
-    PeerError: 7,
-    CorrelationError: 8,
-}
 
 _TABLES_SHOWN = 10
 
-app = typer.Typer(
-    help="Gradient boosted decision tables over columns that several organisations hold.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-)
 
-
-def main() -> None:
-    """Run the command line and end the process with the documented exit code."""
-    try:
-        app()
-    except PrivetError as error:
-        Console(stderr=True).print(Text.assemble(("error: ", "bold red"), str(error)))
-        sys.exit(next(EXIT_CODES[kind] for kind in type(error).__mro__ if kind in EXIT_CODES))
-
-
-def _show_version(wanted: bool) -> None:
-    if wanted:
-        typer.echo(f"privet {__version__}")
-        raise typer.Exit
-
-
-@app.callback()
-def _root(
-    version: Annotated[
-        bool,
-        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version."),
-    ] = False,
-) -> None:
-    pass
-
-
-@app.command()
 def simulate(
     data: Annotated[str, typer.Option(help=f"{', '.join(DATASETS)}, or a CSV or Parquet file.")],
     label: Annotated[
@@ -111,7 +45,7 @@ def simulate(
     network: Annotated[
         str,
         typer.Option(help=f"Of a secure protocol: {', '.join(NETWORKS)}, or DELAY_MS,MBIT."),
-    ] = "memory",
+    ] = "loopback",
     tables: Annotated[int, typer.Option(help="How many decision tables.")] = 10,
     depth: Annotated[int, typer.Option(help="How many tests in a table, 1 to 10.")] = 3,
     buckets: Annotated[int, typer.Option(help="How many buckets a feature, 2 to 256.")] = 32,

@@ -1,0 +1,53 @@
+"""All commands, and what the process says and returns when one cannot do its work."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from privet.cli.demo import demo, example
+from privet.cli.exit_codes import exit_code
+from privet.cli.federate import dealer, keys, predict, serve, train
+from privet.cli.look import estimate, inspect
+from privet.cli.simulate import simulate
+from privet.errors import PrivetError
+from privet.version import __version__
+
+app = typer.Typer(
+    help="Gradient boosted decision tables over columns that several organisations hold.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+for command in (keys, dealer, train, predict, serve, estimate, inspect, simulate, demo, example):
+    app.command()(command)
+
+
+def main() -> None:
+    """Run the command line and end the process with the documented exit code."""
+    try:
+        app()
+    except PrivetError as error:
+        text = Text.assemble(("error: ", "bold red"), str(error))
+        Console(stderr=True).print(text, soft_wrap=True)
+        sys.exit(exit_code(error))
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"privet {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version."),
+    ] = False,
+) -> None:
+    pass

@@ -1,0 +1,116 @@
+"""`privet demo`: a federation of real processes on this machine, from keys to predictions."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from privet.boosting.binning import bucket_columns
+from privet.boosting.params import Params
+from privet.boosting.trainer import train
+from privet.data.datasets import load_dataset
+from privet.data.partition import split_columns, split_rows
+from privet.data.reader import read_frame
+from privet.errors import PeerError
+from privet.runtime.roles import DEALER
+from privet.service.experiment import evaluate
+from privet.service.rehearsal import Rehearsal
+from privet.service.report import PartyReport
+
+_METRIC = {"classification": "auc", "regression": "rmse"}
+
+
+def demo(
+    data: Annotated[str, typer.Option(help="A data set by name.")] = "breast-cancer",
+    tables: Annotated[int, typer.Option(help="How many decision tables.")] = 10,
+    depth: Annotated[int, typer.Option(help="How many tests in a table.")] = 3,
+    folder: Annotated[
+        Path | None,
+        typer.Option(help="Keep everybody's files there.", show_default="a temporary one"),
+    ] = None,
+) -> None:
+    """Run a dealer and three participants as processes over TLS: train, then predict."""
+    loaded = load_dataset(data)
+    rows, new = split_rows(loaded.frame, 0.2, 0)
+    params = Params(task=loaded.task, tables=tables, depth=depth, learning_rate=1.0)
+    console = Console(highlight=False, soft_wrap=True)
+    with contextlib.ExitStack() as stack:
+        if folder is None:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="privet-demo-")))
+        rehearsal = Rehearsal(folder)
+        rehearsal.write_tables(rows, new)
+        chosen = params.model_dump(include={"tables", "depth", "learning_rate"})
+        rehearsal.write_configuration(loaded.task, chosen)
+        console.print(f"{rehearsal.folder}: keys, a job and tables for:")
+        parties = split_columns(rows, len(rehearsal.names))
+        for name, party in zip(rehearsal.names, parties, strict=True):
+            label = " and the label" if party.frame.label is not None else ""
+            console.print(f"  {name:10}{len(party.frame.names)} columns{label}")
+        seconds = {verb: _run(rehearsal, verb, console) for verb in ("train", "predict")}
+        predicted = read_frame(rehearsal.predictions, id_column="id")
+        bucketed = bucket_columns("all", rows.names, rows.columns, params.buckets)
+        assert rows.label is not None
+        plain = train([bucketed], rows.label, params)
+        reports = {
+            verb: [_report(rehearsal.report(name, verb)) for name in rehearsal.names]
+            for verb in ("train", "predict")
+        }
+    metric = _METRIC[loaded.task]
+    ours = evaluate(loaded.task, predicted.columns[0], new)[metric]
+    clear = evaluate(loaded.task, plain.predict(new.columns), new)[metric]
+    console.print(
+        f"\n{metric} of {new.n_samples} held-out rows: {ours:.4f}, in the clear {clear:.4f}"
+    )
+    costs = Table()
+    for column in ("", "time", "rounds", "between participants", "from the dealer"):
+        costs.add_column(column, justify="right" if column else "left")
+    for verb, parts in reports.items():
+        costs.add_row(
+            verb,
+            f"{seconds[verb]:.1f} s",
+            f"{parts[0].rounds:,}",
+            f"{sum(part.bytes_sent for part in parts) / 1e6:.2f} MB",
+            f"{sum(part.bytes_from_dealer for part in parts) / 1e6:.2f} MB",
+        )
+    console.print(costs)
+    told = Table(title="Revealed, to whom", title_justify="left")
+    for column in ("what", "to", "how many"):
+        told.add_column(column, justify="right" if column == "how many" else "left")
+    for parts in reports.values():
+        for reveal in parts[0].reveals:
+            told.add_row(reveal.what, ", ".join(reveal.to), f"{reveal.count:,}")
+    console.print(told)
+
+
+def example(
+    folder: Annotated[Path, typer.Argument(help="A new folder.")],
+    data: Annotated[str, typer.Option(help="A data set by name.")] = "breast-cancer",
+    seed: Annotated[int, typer.Option(help="Chooses the new rows.")] = 0,
+) -> None:
+    """Split a data set by columns into tables of three participants, to try things with."""
+    rehearsal = Rehearsal(folder)
+    rehearsal.write_tables(*split_rows(load_dataset(data).frame, 0.2, seed))
+    for name in rehearsal.names:
+        typer.echo(folder / name)
+
+
+def _run(rehearsal: Rehearsal, verb: str, console: Console) -> float:
+    """Run one command everywhere, and return how long it took."""
+    started = time.perf_counter()
+    starting = [f"privet {verb} at {name}" for name in rehearsal.names]
+    console.print(f"starting privet {DEALER}, {', '.join(starting)}")
+    for name, ended in rehearsal.run(verb).items():
+        if ended.code:
+            raise PeerError(name, f"ended with code {ended.code}:\n{ended.err}")
+    return time.perf_counter() - started
+
+
+def _report(path: Path) -> PartyReport:
+    return PartyReport.model_validate_json(path.read_bytes())

@@ -1,0 +1,198 @@
+"""The commands of a real federation: keys, dealer, train, predict, serve."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from privet.cli.console import LogFormat, telling
+from privet.cli.tables import show_reveals
+from privet.runtime.roles import DEALER
+from privet.service.dealing import deal
+from privet.service.desk import Desk
+from privet.service.events import Event, Tell
+from privet.service.files import check_writable, make_folder
+from privet.service.http import endpoint
+from privet.service.job import Job, parse_address
+from privet.service.party_file import PartyFile
+from privet.service.prediction import load_own_part, predict_batch, read_new_rows
+from privet.service.report import PartyReport
+from privet.service.serving import serve_part
+from privet.service.session import WAIT_SECONDS, Seat
+from privet.service.training import train_part
+from privet.transport.identity import create_identity
+
+JobFile = Annotated[Path, typer.Option("--job", help="The job, as all have it.")]
+PartyOption = Annotated[Path, typer.Option("--party", help="Your own party.toml.")]
+ModelOption = Annotated[Path, typer.Option("--model", help="Your part of the model.")]
+Wait = Annotated[float, typer.Option(help="Seconds to wait for the others to start.")]
+ReportFile = Annotated[
+    Path | None, typer.Option("--report", help="Write what it took there, as JSON.")
+]
+OtherJob = Annotated[
+    Path | None,
+    typer.Option("--job", help="The job with new addresses or keys.", show_default="the model's"),
+]
+
+
+def keys(
+    name: Annotated[str, typer.Argument(help='Your name in jobs; the dealer\'s is "dealer".')],
+    folder: Annotated[Path, typer.Option(help="Where to put the files.")] = Path(),
+) -> None:
+    """Make a private key and a certificate, and print the fingerprint to tell the others."""
+    identity = create_identity(name, make_folder(folder))
+    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    console.print(f"{identity.key_file} is yours alone; {identity.certificate_file} goes with it.")
+    console.print("Tell the others this fingerprint, over a way that nobody can change:")
+    typer.echo(identity.fingerprint)
+
+
+def dealer(
+    job: JobFile,
+    key: Annotated[Path, typer.Option(help="Your private key.")] = Path("dealer.key"),
+    certificate: Annotated[Path, typer.Option(help="Your certificate.")] = Path("dealer.crt"),
+    listen: Annotated[
+        str | None, typer.Option(help="HOST:PORT, if not the job's.", show_default="the job's")
+    ] = None,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Deal again and again, until stopped.")
+    ] = False,
+    wait: Wait = WAIT_SECONDS,
+    log_format: LogFormat = "text",
+) -> None:
+    """Supply randomness to a job's participants; ends when they are done, or one has failed."""
+    with telling(log_format) as tell:
+        agreed = Job.read(job)
+        seat = Seat.take(agreed, DEALER, str(key), str(certificate), listen, wait=wait, tell=tell)
+        while True:
+            seconds = deal(agreed, seat)
+            tell(Event("done", f"dealt in {seconds:.1f} s of computing", {"seconds": seconds}))
+            if not keep:
+                return
+
+
+def train(
+    party: PartyOption,
+    job: JobFile,
+    wait: Wait = WAIT_SECONDS,
+    report: ReportFile = None,
+    log_format: LogFormat = "text",
+) -> None:
+    """Train the job's model with the others, or go on where an earlier run was cut short."""
+    with telling(log_format) as tell:
+        _check_report(report)
+        own, agreed = PartyFile.load(party), Job.read(job)
+        outcome, path = train_part(own, agreed, _seat(own, agreed, wait, tell))
+        _finish(outcome, report, tell, f"your part of the model is {path}")
+
+
+def predict(
+    party: PartyOption,
+    model: ModelOption,
+    data: Annotated[Path, typer.Option(help="Your columns of the new rows: CSV or Parquet.")],
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Where the recipient gets the predictions.", show_default="stdout"),
+    ] = None,
+    job: OtherJob = None,
+    wait: Wait = WAIT_SECONDS,
+    report: ReportFile = None,
+    log_format: LogFormat = "text",
+) -> None:
+    """Predict a batch with the others; the predictions go to the job's recipient."""
+    with telling(log_format) as tell:
+        _check_report(report)
+        if out is not None:
+            check_writable(out)
+        own = PartyFile.load(party)
+        given = None if job is None else Job.read(job)
+        file = load_own_part(own, model, given)
+        agreed = given or file.job
+        rows = read_new_rows(own, file, data)
+        outcome, found = predict_batch(file, rows, agreed, _seat(own, agreed, wait, tell))
+        recipient = agreed.names[agreed.recipient_index]
+        text = f"the predictions of {rows.n_samples:,} rows went to {recipient}"
+        if found is not None and out is not None:
+            found.write(out)
+            text = f"the predictions of {rows.n_samples:,} rows are in {out}"
+        elif found is not None:
+            sys.stdout.write(found.to_csv().decode())
+            text = f"predicted {rows.n_samples:,} rows"
+        _finish(outcome, report, tell, text)
+
+
+def serve(
+    party: PartyOption,
+    model: ModelOption,
+    data: Annotated[
+        Path | None,
+        typer.Option(help="The rows to answer for.", show_default="those of party.toml"),
+    ] = None,
+    http: Annotated[str, typer.Option(help="HOST:PORT where the recipient is asked.")] = (
+        "127.0.0.1:8000"
+    ),
+    job: OtherJob = None,
+    wait: Wait = WAIT_SECONDS,
+    log_format: LogFormat = "text",
+) -> None:
+    """Stay connected and answer predictions by ids; the recipient is asked over HTTP."""
+    with telling(log_format) as tell:
+        own = PartyFile.load(party)
+        given = None if job is None else Job.read(job)
+        file = load_own_part(own, model, given)
+        agreed = given or file.job
+        rows = read_new_rows(own, file, data or own.data.path)
+        seat = _seat(own, agreed, wait, tell)
+        if own.name != agreed.names[agreed.recipient_index]:
+            serve_part(file, rows, agreed, seat)
+            tell(Event("done", "the recipient has ended the service"))
+            return
+        host, port = parse_address(http, lowest=0)
+        desk = Desk()
+        with endpoint(host, port, desk, {"job": agreed.name, "model": file.model}) as found:
+            tell(Event("http", f"asking is on http://{host}:{found}/predict", {"port": found}))
+            serve_part(file, rows, agreed, seat, desk, lambda: _close_when_stopped(desk))
+        tell(Event("done", f"served {desk.served.requests:,} requests", vars(desk.served)))
+
+
+def _close_when_stopped(desk: Desk) -> None:
+    """End the service, not the process, when somebody interrupts or terminates it."""
+
+    def close(*_: object) -> None:
+        # In a thread of its own: the main one may be in the middle of using the desk.
+        threading.Thread(target=desk.close, args=("the service was stopped",)).start()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, close)
+
+
+def _seat(own: PartyFile, job: Job, wait: float, tell: Tell) -> Seat:
+    return Seat.take(job, own.name, own.key, own.certificate, own.listen, wait=wait, tell=tell)
+
+
+def _check_report(path: Path | None) -> None:
+    if path is not None:
+        check_writable(path)
+
+
+def _finish(outcome: PartyReport, path: Path | None, tell: Tell, text: str) -> None:
+    """Tell what a run took, and what it revealed."""
+    if path is not None:
+        outcome.write(path)
+    tell(
+        Event(
+            "done",
+            f"{text}\n{outcome.seconds:.1f} s, {outcome.rounds:,} rounds, "
+            f"{outcome.bytes_sent / 1e6:,.1f} MB sent, "
+            f"{outcome.bytes_from_dealer / 1e6:,.1f} MB from the dealer",
+            outcome.model_dump(),
+        )
+    )
+    for line in show_reveals(outcome.reveals):
+        tell(Event("revealed", line))

@@ -1,0 +1,127 @@
+"""A federation as people run it: a process for each role, killed, started again, and asked."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from privet.service.rehearsal import Rehearsal
+from tests.service.federation import NAMES, model_of, prepare, rows
+from tests.service.test_training import plain_model, same_tests
+
+
+def events(text: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def await_event(process: subprocess.Popen[str], kind: str) -> dict[str, Any]:
+    """Read a process's log until something happens."""
+    assert process.stderr is not None
+    seen = []
+    for line in process.stderr:
+        seen.append(line)
+        event: dict[str, Any] = json.loads(line)
+        if event["event"] == kind:
+            return event
+    raise AssertionError(f"no event {kind}: {seen}")
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Rehearsal:
+    """Kill a participant in the middle of training, start all again, and keep what comes out."""
+    rehearsal = prepare(tmp_path_factory.mktemp("processes"), tables=40)
+    options = ("--wait=30", "--log-format=json")
+    running = {name: rehearsal.start(name, "train", *options) for name in rehearsal.everybody}
+    try:
+        await_event(running["bank"], "table")
+        running["bank"].kill()
+        killed = time.monotonic()
+        for name in ("shop", "dealer"):
+            _, said = running[name].communicate(timeout=30)
+            last = events(said)[-1]
+            assert (running[name].returncode, last["event"], last["code"]) == (7, "error", 7)
+            assert "bank" in last["text"]
+        assert time.monotonic() - killed < 10
+    finally:
+        for process in running.values():
+            process.kill()
+            process.communicate()
+    ended = rehearsal.run("train", *options)
+    assert {name: end.code for name, end in ended.items()} == dict.fromkeys(ended, 0), ended
+    told = {name: events(ended[name].err) for name in ended}
+    done = next(event for event in told["shop"] if event["event"] == "done")
+    assert done["resumed_from"] >= 1
+    assert json.loads(rehearsal.report("shop", "train").read_text())["tables"] == 40
+    return rehearsal
+
+
+def test_a_killed_training_ends_as_if_nothing_had_happened(trained: Rehearsal) -> None:
+    assert same_tests(model_of(trained), plain_model(trained))
+    for name in NAMES:
+        assert [p.name for p in trained.part(name).parent.iterdir()] == ["rehearsal.part"]
+
+
+def test_prediction_and_inspection(trained: Rehearsal) -> None:
+    ended = trained.run("predict")
+    assert {name: end.code for name, end in ended.items()} == dict.fromkeys(ended, 0), ended
+    lines = trained.predictions.read_text().splitlines()
+    expected = plain_model(trained).predict(rows(2, 7).columns)
+    values = [float(line.split(",")[1]) for line in lines[1:]]
+    assert values == pytest.approx(expected, abs=1e-3)
+    command = [sys.executable, "-m", "privet", "inspect", "--json", str(trained.part("bank"))]
+    shown = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)  # noqa: S603
+    assert (shown["party"], len(shown["tables"])) == ("bank", 40)
+    for test in (test for table in shown["tables"] for test in table):
+        assert (test["threshold"] is not None) == (test["owner"] == "bank")
+    assert sum(row["importance"] for row in shown["importances"]) == pytest.approx(1)
+
+
+def test_a_service_until_it_is_stopped(trained: Rehearsal) -> None:
+    options = {name: ["--log-format=json"] for name in trained.everybody}
+    options["shop"].append("--http=127.0.0.1:0")
+    running = {}
+    try:
+        for name in trained.everybody:
+            command = [
+                part
+                for part in trained.command(name, "serve", *options[name])
+                if not part.startswith(("--report", "--out"))
+            ]
+            running[name] = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)  # noqa: S603
+        port = await_event(running["shop"], "http")["port"]
+        await_event(running["shop"], "serving")
+        body = json.dumps({"ids": ["2-3"]}).encode()
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/predict", body, timeout=20) as found:
+            answer = json.load(found)
+        expected = plain_model(trained).predict(rows(2, 7).columns)[3]
+        assert answer["predictions"] == pytest.approx([expected], abs=1e-3)
+        running["shop"].send_signal(signal.SIGTERM)
+        for name, process in running.items():
+            process.communicate(timeout=20)
+            assert process.returncode == 0, name
+    finally:
+        for process in running.values():
+            process.kill()
+            process.communicate()
+
+
+def test_errors_are_exit_codes_and_json(tmp_path: Path) -> None:
+    rehearsal = prepare(tmp_path)
+    (tmp_path / "shop" / "train.csv").write_text("")
+    process = rehearsal.start("shop", "train", "--log-format=json")
+    _, said = process.communicate(timeout=30)
+    last = events(said)[-1]
+    assert (process.returncode, last["event"], last["code"]) == (4, "error", 4)
+    assert "the file is empty" in last["text"]
+    process = rehearsal.start("shop", "train")
+    _, said = process.communicate(timeout=30)
+    assert process.returncode == 4
+    assert said.startswith("error: ")

@@ -1,0 +1,64 @@
+"""The tutorial's commands, run as its reader would: in order, and side by side where it says so."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from contextlib import ExitStack
+from itertools import groupby
+from pathlib import Path
+
+from sklearn.metrics import roc_auc_score
+
+from privet.boosting.part import join
+from privet.data.reader import read_frame
+from privet.runtime.launcher import TUNED
+from privet.service.part_file import load_part
+from privet.transport.mesh import listen
+
+TUTORIAL = Path(__file__).parents[1] / "docs" / "tutorial.md"
+
+
+def test_the_tutorial(tmp_path: Path) -> None:
+    text = TUTORIAL.read_text()
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(listen()) for _ in range(4)]
+        ports = [str(socket.getsockname()[1]) for socket in sockets]
+    for number, port in enumerate(ports):
+        text = text.replace(f":740{number}", f":{port}")
+    blocks = re.findall(r"^```sh( \w+)?\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    environment = {**TUNED, **os.environ}
+    environment["PATH"] = f"{Path(sys.executable).parent}:{environment['PATH']}"
+    folder, groups = tmp_path, 0
+    for side_by_side, group in groupby(blocks, key=lambda block: bool(block[0])):
+        commands = [command for _, command in group]
+        if not side_by_side:
+            commands = ["".join(commands)]
+        groups += side_by_side
+        running = [
+            subprocess.Popen(  # noqa: S603
+                ["/bin/sh", "-ec", command],
+                cwd=folder,
+                env=environment,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+            )
+            for command in commands
+        ]
+        for process, command in zip(running, commands, strict=True):
+            said, _ = process.communicate(timeout=100)
+            assert process.returncode == 0, f"{command}\n{said}"
+        folder = tmp_path / "federation"
+    assert groups == 2
+    names = ("bank", "telecom", "shop")
+    model = join([load_part(folder / n / "models" / "diagnosis.part").part for n in names])
+    assert model.n_tables == 10
+    predicted = read_frame(folder / "predictions.csv", id_column="id")
+    truth = read_frame(folder / "shop" / "truth.csv", id_column="id")
+    assert predicted.ids is not None
+    assert truth.ids is not None
+    assert predicted.ids.tolist() == truth.ids.tolist()
+    assert roc_auc_score(truth.columns[0], predicted.columns[0]) > 0.99

@@ -11,7 +11,7 @@ export PRIVET_DATA ?= $(abspath ../shared/data)
 endif
 
 .PHONY: setup demo test lint format bench-reference bench-gates bench-paper bench-protocols \
-        bench-chaos bench-serving clean
+        bench-chaos bench-serving bench bench-quick clean
 
 setup: $(READY)
 
@@ -52,6 +52,14 @@ bench-paper: setup
 
 bench-protocols: setup
 	$(BIN)/python benchmarks/protocols.py
+
+bench: setup
+	$(BIN)/python -m benchmarks.evidence run
+	$(BIN)/python -m benchmarks.evidence show
+
+bench-quick: setup
+	$(BIN)/python -m benchmarks.evidence run --quick
+	$(BIN)/python -m benchmarks.evidence show --quick
 
 bench-chaos: setup
 	$(BIN)/python benchmarks/chaos.py

@@ -101,7 +101,7 @@ def main() -> None:
     bucketed = bucket_columns("all", rows.names, rows.columns, params.buckets)
     plain = train([bucketed], rows.label, params)
     bad = 0
-    longest = 6.0
+    longest = 4.5
     for run in range(1, arguments.runs + 1):
         with tempfile.TemporaryDirectory(prefix="privet-chaos-") as folder:
             rehearsal = Rehearsal(Path(folder))
@@ -111,7 +111,7 @@ def main() -> None:
             problems, told = [], []
             for _ in range(arguments.kills):
                 victim = chance.choice(rehearsal.everybody)
-                where, found = interrupted(rehearsal, victim, chance.uniform(0.2, longest))
+                where, found = interrupted(rehearsal, victim, chance.uniform(0.5, longest))
                 told.append(f"{victim} at {where[:60]!r}")
                 problems += found
             problems += finished(rehearsal, plain)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from privet import Experiment, run
-from privet.boosting.federation import Estimate
+from privet.boosting.estimate import Estimate
 
 
 @pytest.mark.parametrize("protocol", ["masked", "paper"])

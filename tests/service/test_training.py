@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from privet.boosting.binning import bucket_columns
-from privet.boosting.federation import estimate
+from privet.boosting.estimate import estimate
 from privet.boosting.model import Model
 from privet.boosting.objective import sigmoid
 from privet.boosting.trainer import train

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
@@ -23,8 +24,8 @@ LARGE = np.zeros(5_000_000, dtype=np.uint64)
 
 
 @contextmanager
-def meeting(kind: str, folder: Path, deadline: float = 5.0) -> Iterator[dict[str, SocketChannel]]:
-    with mesh(kind, folder, deadline) as connected:
+def meeting(kind: str, deadline: float = 5.0) -> Iterator[dict[str, SocketChannel]]:
+    with TemporaryDirectory() as folder, mesh(kind, Path(folder), deadline) as connected:
         channels = {n: c for n, c in connected.items() if isinstance(c, SocketChannel)}
         yield channels
         for channel in channels.values():
@@ -70,12 +71,10 @@ def receiving(channel: Channel, peer: str) -> Failing:
 
 
 @pytest.mark.parametrize("kind", ["tcp", "tls"])
-def test_all_name_the_one_that_died(kind: str, tmp_path: Path) -> None:
+def test_all_name_the_one_that_died(kind: str) -> None:
     """Both wait for each other, and learn of ann's death from two sides at once."""
     for turn in range(20):
-        folder = tmp_path / str(turn)
-        folder.mkdir()
-        with meeting(kind, folder) as channels:
+        with meeting(kind) as channels:
             channels["cid"].where = lambda: "argmax"
             one = receiving(channels["bob"], "cid")
             two = receiving(channels["cid"], "bob")
@@ -89,11 +88,9 @@ def test_all_name_the_one_that_died(kind: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["tcp", "tls"])
 @pytest.mark.parametrize("busy", [False, True], ids=["idle", "sending"])
-def test_whoever_reacts_late_names_it_too(kind: str, busy: bool, tmp_path: Path) -> None:
-    for turn in range(5):
-        folder = tmp_path / str(turn)
-        folder.mkdir()
-        with meeting(kind, folder) as channels:
+def test_whoever_reacts_late_names_it_too(kind: str, busy: bool) -> None:
+    for _ in range(5):
+        with meeting(kind) as channels:
             ann, bob, cid = channels.values()
             with cid._lock:  # neither reads nor writes
                 if busy:
@@ -109,20 +106,20 @@ def test_whoever_reacts_late_names_it_too(kind: str, busy: bool, tmp_path: Path)
             assert "bob" not in str(error)
 
 
-def test_last_words_are_read_though_writing_failed(tmp_path: Path) -> None:
-    with meeting("tls", tmp_path) as channels:
+def test_last_words_are_read_though_writing_failed() -> None:
+    with meeting("tls") as channels:
         ann, bob, cid = channels.values()
         with cid._lock:
-            cid._links["bob"].socket.send(b"unread")
+            bob._closed.set()  # so that its other thread reads nothing more
+            bob._ticker.join()
+            cid._links["bob"].socket.send(b"unread, so that hanging up is a reset")
             time.sleep(0.1)
-            bob._closed.set()  # so that its other thread leaves what came unread
             bob._links["cid"].say(ALIVE)
             bob._links["cid"].say(FAILED, name_tag("ann"))
             bob._hang_up()
             link = cid._links["bob"]
             link.queue(memoryview(bytes(100)))
-            link.write()
-            link.queue(memoryview(bytes(100)))
+            time.sleep(0.1)
             link.write()
             assert str(link.error) == "bob: gave up, having lost ann"
         die(ann)
@@ -130,24 +127,23 @@ def test_last_words_are_read_though_writing_failed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["tcp", "tls"])
-def test_only_one_connection_is_cut(kind: str, tmp_path: Path) -> None:
-    for turn in range(5):
-        folder = tmp_path / str(turn)
-        folder.mkdir()
-        with meeting(kind, folder) as channels:
+def test_only_one_connection_is_cut(kind: str) -> None:
+    for _ in range(5):
+        with meeting(kind) as channels:
             ann, bob, cid = channels.values()
             waiting = [receiving(ann, "bob"), receiving(bob, "ann"), receiving(cid, "bob")]
             cut(ann, "bob")
-            one, two, three = (failing.result() for failing in waiting)
-            assert str(one).startswith("bob: the connection was lost")
-            assert str(two).startswith("ann: the connection was lost")
-            assert "gave up, having lost" in str(three)
-            assert {"ann", "bob"} <= set(str(three).replace(":", " ").split())
+            one, two, three = (str(failing.result()) for failing in waiting)
+            assert one.startswith("bob: the connection was lost")
+            assert two.startswith("ann: the connection was lost")
+            assert (
+                "ann: gave up, having lost bob" in three or "bob: gave up, having lost a" in three
+            )
 
 
-def test_hearsay_is_checked_for_a_moment(tmp_path: Path) -> None:
+def test_hearsay_is_checked_for_a_moment() -> None:
     """Word of ann's failure comes well before its connection shows it."""
-    with meeting("tls", tmp_path) as channels:
+    with meeting("tls") as channels:
         ann, bob, cid = channels.values()
         waiting = receiving(cid, "bob")
         cut(ann, "bob")
@@ -157,8 +153,8 @@ def test_hearsay_is_checked_for_a_moment(tmp_path: Path) -> None:
         assert str(waiting.result()).startswith("ann: the connection was lost")
 
 
-def test_hearsay_is_checked_when_sending_too(tmp_path: Path) -> None:
-    with meeting("tls", tmp_path) as channels:
+def test_hearsay_is_checked_when_sending_too() -> None:
+    with meeting("tls") as channels:
         ann, bob, cid = channels.values()
         cut(ann, "bob")
         assert receiving(bob, "ann").result().peer == "ann"
@@ -169,8 +165,8 @@ def test_hearsay_is_checked_when_sending_too(tmp_path: Path) -> None:
         assert sending.result().peer == "ann"
 
 
-def test_hearsay_is_believed_after_that(tmp_path: Path) -> None:
-    with meeting("tls", tmp_path) as channels:
+def test_hearsay_is_believed_after_that() -> None:
+    with meeting("tls") as channels:
         ann, bob, cid = channels.values()
         waiting = receiving(cid, "bob")
         with ann._lock:  # alive, but it does not notice
@@ -184,8 +180,8 @@ def test_hearsay_is_believed_after_that(tmp_path: Path) -> None:
         assert receiving(ann, "cid").result().peer == "bob"
 
 
-def test_a_silent_peer_is_named_by_those_that_do_not_wait_for_it(tmp_path: Path) -> None:
-    with meeting("tcp", tmp_path, deadline=1.0) as channels:
+def test_a_silent_peer_is_named_by_those_that_do_not_wait_for_it() -> None:
+    with meeting("tcp", deadline=1.0) as channels:
         ann, bob, cid = channels.values()
         with ann._lock:
             one, two = receiving(bob, "ann"), receiving(cid, "bob")
@@ -194,9 +190,9 @@ def test_a_silent_peer_is_named_by_those_that_do_not_wait_for_it(tmp_path: Path)
 
 
 @pytest.mark.parametrize("late", [False, True])
-def test_a_failure_in_the_middle_of_a_large_array(late: bool, tmp_path: Path) -> None:
+def test_a_failure_in_the_middle_of_a_large_array(late: bool) -> None:
     """Bob's word of ann's death waits behind an array that cid does not read: cid waits a bit."""
-    with meeting("tcp", tmp_path) as channels:
+    with meeting("tcp") as channels:
         ann, bob, cid = channels.values()
         with cid._lock:
             for _ in range(3):
@@ -209,8 +205,7 @@ def test_a_failure_in_the_middle_of_a_large_array(late: bool, tmp_path: Path) ->
         if late:
             time.sleep(_GRACE / 3)
             die(ann)
-        error = waiting.result()
-        assert error.peer == "ann"
+        assert waiting.result().peer == "ann"
 
 
 def test_nobody_else_to_doubt(tmp_path: Path) -> None:
@@ -228,8 +223,8 @@ def test_nobody_else_to_doubt(tmp_path: Path) -> None:
         bob.abort()
 
 
-def test_a_failure_of_its_own(tmp_path: Path) -> None:
-    with meeting("tls", tmp_path) as channels:
+def test_a_failure_of_its_own() -> None:
+    with meeting("tls") as channels:
         ann, bob, cid = channels.values()
         waiting = [receiving(bob, "cid"), receiving(cid, "bob")]
         with pytest.raises(ZeroDivisionError), ann:
@@ -238,9 +233,9 @@ def test_a_failure_of_its_own(tmp_path: Path) -> None:
             assert str(failing.result()).startswith("ann: ended with an error of its own")
 
 
-def test_a_complaint_of_the_program_names_its_culprit(tmp_path: Path) -> None:
+def test_a_complaint_of_the_program_names_its_culprit() -> None:
     """A peer may break rules that only the program knows."""
-    with meeting("tls", tmp_path) as channels:
+    with meeting("tls") as channels:
         ann, bob, cid = channels.values()
         waiting = receiving(cid, "ann")
         with pytest.raises(PeerMisbehavedError), ann:
@@ -249,9 +244,9 @@ def test_a_complaint_of_the_program_names_its_culprit(tmp_path: Path) -> None:
         assert receiving(bob, "ann").result().peer == "ann"
 
 
-def test_a_failure_while_others_have_ended(tmp_path: Path) -> None:
+def test_a_failure_while_others_have_ended() -> None:
     """Ann has said goodbye and loses bob: cid, which goes on, names bob, and so does ann."""
-    with meeting("tls", tmp_path) as channels:
+    with meeting("tls") as channels:
         ann, bob, cid = channels.values()
         ending = Failing(ann.close)
         time.sleep(0.1)
@@ -261,20 +256,19 @@ def test_a_failure_while_others_have_ended(tmp_path: Path) -> None:
         assert str(ending.result()).startswith("bob: the connection was lost before its goodbye")
 
 
-def test_a_failure_after_a_goodbye_is_heard(tmp_path: Path) -> None:
-    with meeting("tcp", tmp_path) as channels:
-        ann, bob, cid = channels.values()
+def test_a_failure_after_a_goodbye_is_heard() -> None:
+    with meeting("tcp") as channels:
+        ann, _, cid = channels.values()
         with ann._lock:
             ann._links["cid"].said_goodbye = cid._links["ann"].said_goodbye = True
         with pytest.raises(ZeroDivisionError), ann:
             raise ZeroDivisionError
         error = receiving(cid, "bob").result()
         assert str(error).startswith("ann: ended with an error of its own")
-        bob.abort()
 
 
-def test_several_that_died_are_all_named(tmp_path: Path) -> None:
-    with meeting("tcp", tmp_path) as channels:
+def test_several_that_died_are_all_named() -> None:
+    with meeting("tcp") as channels:
         ann, bob, cid = channels.values()
         with cid._lock:
             die(ann)
@@ -288,8 +282,8 @@ def test_several_that_died_are_all_named(tmp_path: Path) -> None:
     [(name_tag("cid"), "cid"), (name_tag("ann"), "ann"), (12345, "somebody")],
     ids=["ourselves", "a peer", "unknown"],
 )
-def test_whom_a_peer_may_blame(tag: int, culprit: str, tmp_path: Path) -> None:
-    with meeting("tcp", tmp_path) as channels:
+def test_whom_a_peer_may_blame(tag: int, culprit: str) -> None:
+    with meeting("tcp") as channels:
         ann, bob, cid = channels.values()
         waiting = receiving(cid, "bob")
         with bob._lock:

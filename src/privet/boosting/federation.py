@@ -67,27 +67,6 @@ class Federation:
         return plan
 
 
-@dataclass(frozen=True)
-class Estimate:
-    """What a training will take, known before it starts."""
-
-    rounds: int
-    online: int
-    """Bytes that all participants send each other."""
-    offline: int
-    """Bytes that the dealer sends."""
-    memory: int
-    """About the most bytes that a participant needs."""
-
-
-def estimate(federation: Federation, plan: Plan, done: int = 0) -> Estimate:
-    """Return what a training will take, from its plan alone, if some tables are done."""
-    n_parties = len(federation.parties)
-    setup, table = federation.suite.cost(plan, n_parties)
-    total = (setup + table * (plan.tables - done)) if done < plan.tables else setup * 0
-    return Estimate(total.rounds, total.online, total.offline, federation.suite.memory(plan))
-
-
 @dataclass(frozen=True, repr=False)
 class PartyData:
     """What one participant brings to a training."""

@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from privet.arrays import FloatArray
 from privet.boosting import reference
 from privet.boosting.binning import BucketedColumns
+from privet.boosting.estimate import Estimate, estimate
 from privet.boosting.federation import (
     SUITES,
-    Estimate,
     Federation,
     PartyData,
     Trial,
-    estimate,
 )
 from privet.boosting.model import Feature, Model
 from privet.boosting.objective import check_label

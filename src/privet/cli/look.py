@@ -12,7 +12,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from privet.boosting.federation import estimate as estimate_training
+from privet.boosting.estimate import estimate as estimate_training
+from privet.boosting.estimate import time_of
 from privet.boosting.model import Feature
 from privet.cli.federate import JobFile
 from privet.errors import ParameterError
@@ -109,14 +110,16 @@ def estimate(
         tuple(Feature(str(j), owner) for owner, count in owners.items() for j in range(count))
     )
     found = estimate_training(federation, federation.plan(samples))
-    waiting, carrying = found.rounds * delay / 1000, found.online * 8 / (rate * 1e6)
+    time = time_of(found, len(agreed.names), delay / 1000, rate * 1e6 / 8)
     figures = {
         "rounds": found.rounds,
         "bytes_online": found.online,
         "bytes_offline": found.offline,
         "memory": found.memory,
-        "seconds_of_delay": waiting,
-        "seconds_of_transfer": carrying,
+        "seconds": time.total,
+        "seconds_of_delays": time.delays,
+        "seconds_of_carrying": time.carrying,
+        "seconds_of_computing": time.computing,
     }
     if as_json:
         typer.echo(json.dumps(figures, indent=2))
@@ -126,8 +129,11 @@ def estimate(
         f"between the participants        {found.online / 1e6:,.1f} MB",
         f"from the dealer                 {found.offline / 1e6:,.1f} MB",
         f"memory of a participant, about  {found.memory / 1e6:,.0f} MB",
-        f"on the network, at least        {waiting + carrying:,.1f} s: {waiting:,.1f} of delays of "
-        f"{delay:g} ms, {carrying:,.1f} at {rate:g} Mbit/s",
+        f"time, about                     {time.total:,.0f} s",
+        f"  delays of {f'{delay:g} ms':21} {time.delays:,.1f} s",
+        f"  carrying at {f'{rate:g} Mbit/s':19} {time.carrying:,.1f} s",
+        f"  computing                     {time.computing:,.1f} s, with everybody on two cores; "
+        "it overlaps with carrying",
     ):
         typer.echo(line)
 

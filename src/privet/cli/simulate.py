@@ -11,7 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from privet.boosting.federation import Estimate
+from privet.boosting.estimate import Estimate
 from privet.boosting.model import Model
 from privet.boosting.trainer import DEFAULT_PROTOCOL, PROTOCOLS
 from privet.data.datasets import DATASETS

@@ -13,7 +13,7 @@ from pydantic import Field
 
 from privet.arrays import FloatArray
 from privet.boosting.binning import bucket_columns
-from privet.boosting.federation import Estimate
+from privet.boosting.estimate import Estimate
 from privet.boosting.model import Model
 from privet.boosting.objective import check_label
 from privet.boosting.params import Params

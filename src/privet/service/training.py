@@ -11,7 +11,8 @@ import numpy as np
 
 from privet.arrays import TextArray
 from privet.boosting.binning import bucket_columns
-from privet.boosting.federation import PartyData, TrainingState, estimate, train
+from privet.boosting.estimate import estimate
+from privet.boosting.federation import PartyData, TrainingState, train
 from privet.boosting.objective import check_label
 from privet.errors import DataError, ModelError
 from privet.runtime.party import Party

@@ -42,6 +42,11 @@ class Suite(ABC):
     def memory(cls, plan: Plan) -> int:
         """Return about how many bytes of memory a participant needs."""
 
+    @classmethod
+    def multiplications(cls, plan: Plan) -> int:
+        """Return how many products of numbers a participant's dense work on a table takes."""
+        return 0
+
     @abstractmethod
     def setup(self) -> None:
         """Share what stays the same for all tables."""

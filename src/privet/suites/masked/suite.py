@@ -57,6 +57,11 @@ class MaskedSuite(Suite):
         vectors = 8 * plan.leaves + 2 * plan.leaves
         return indicators + Z64.nbytes((vectors, plan.n_samples))
 
+    @classmethod
+    def multiplications(cls, plan: Plan) -> int:
+        """Return those of the indicators with the root's and all left children's derivatives."""
+        return plan.n_features * plan.candidates * plan.n_samples * plan.leaves
+
     def setup(self) -> None:
         """Share the label, and publish every feature's masked indicators."""
         plan, runtime, label = self.plan, self.runtime, None

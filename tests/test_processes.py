@@ -57,7 +57,8 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Rehearsal:
     ended = rehearsal.run("train", *options)
     assert {name: end.code for name, end in ended.items()} == dict.fromkeys(ended, 0), ended
     told = {name: events(ended[name].err) for name in ended}
-    done = next(event for event in told["shop"] if event["event"] == "done")
+    done = told["shop"][-1]
+    assert done["event"] == "done"
     assert done["resumed_from"] >= 1
     assert json.loads(rehearsal.report("shop", "train").read_text())["tables"] == 40
     return rehearsal
@@ -111,6 +112,26 @@ def test_a_service_until_it_is_stopped(trained: Rehearsal) -> None:
         for process in running.values():
             process.kill()
             process.communicate()
+
+
+def test_a_dealer_that_stays(trained: Rehearsal) -> None:
+    """It deals for whoever comes, and outlives those who fail."""
+    options = ("--wait=20", "--log-format=json")
+    with trained.start("dealer", "train", "--keep", "--log-format=json") as dealer:
+        try:
+            lone = trained.start("bank", "predict", *options)
+            await_event(lone, "listening")
+            lone.kill()
+            lone.communicate()
+            for _ in range(2):
+                running = [trained.start(name, "predict", *options) for name in NAMES]
+                for process in running:
+                    _, said = process.communicate(timeout=60)
+                    assert process.returncode == 0, said
+                assert await_event(dealer, "done")["seconds"] >= 0
+        finally:
+            dealer.kill()
+            dealer.communicate()
 
 
 def test_errors_are_exit_codes_and_json(tmp_path: Path) -> None:

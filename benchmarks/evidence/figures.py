@@ -10,6 +10,7 @@ import matplotlib as mpl
 import matplotlib.pyplot as plt
 
 from benchmarks.evidence.measure import load
+from benchmarks.evidence.model import has_time, predicted
 
 mpl.use("Agg")
 mpl.rcParams["svg.hashsalt"] = "privet"  # the same figures give the same files
@@ -73,9 +74,9 @@ def _both(
         rows = found[section]
         figure, (left, right) = plt.subplots(1, 2, figsize=(7.5, 3))
         measured = [(float(row[column]), float(row["seconds"])) for row in rows]
-        predicted = [(float(row[column]), float(row["predicted_seconds"])) for row in rows]
+        model = [(float(row[column]), predicted(row).total) for row in rows]
         _line(left, 0, "measured", measured)
-        _line(left, 1, "cost model", predicted)
+        _line(left, 1, "cost model", model)
         left.set(xlabel=label, ylabel="seconds")
         traffic = [
             (float(r[column]), (float(r["online_bytes"]) + float(r["setup_bytes"])) / 1e6)
@@ -117,12 +118,12 @@ def _parameters(data: str) -> Callable[[Path, dict[str, list[Point]]], None]:
 
 def _model(path: Path, found: dict[str, list[Point]]) -> None:
     figure, axes = plt.subplots(figsize=(4.5, 4))
-    sections = [name for name, rows in found.items() if rows and "predicted_seconds" in rows[0]]
+    sections = [name for name, rows in found.items() if has_time(rows[0])]
     for number, section in enumerate(sections):
         rows = found[section]
         axes.plot(
             [float(row["seconds"]) for row in rows],
-            [float(row["predicted_seconds"]) for row in rows],
+            [predicted(row).total for row in rows],
             linestyle="",
             marker=MARKS[number % 7],
             color=COLOURS[number % 7],

@@ -18,7 +18,7 @@ from benchmarks.evidence.rows import Row
 from privet import Params, load_dataset
 from privet.arrays import FloatArray
 from privet.boosting.binning import bucket_columns
-from privet.boosting.estimate import Estimate, estimate, time_of
+from privet.boosting.estimate import Estimate, estimate
 from privet.boosting.federation import Federation
 from privet.boosting.model import Feature, Model
 from privet.boosting.trainer import Federated, train, train_federated
@@ -187,22 +187,13 @@ def _scaled(row: Row, federated: Federated, wall: float) -> Figures:
 
 
 def _predicted(row: Row, parties: list[Any], params: Params) -> Figures:
+    """Return what the cost model knows of a row; `model.py` makes seconds of it."""
     cost = cost_of(row, parties, params)
-    network = Network.parse(row.network)
-    # Where each has a rate of its own, it is for what it sends.
-    rate = network.mbit * 1e6 / 8 * (1 if network.shared else row.parties)
-    if network.delay_ms is None:
-        network, rate = Network(delay_ms=0.0), np.inf
-    found = time_of(cost, row.parties, (network.delay_ms or 0.0) / 1000, rate)
     return {
         "predicted_rounds": cost.rounds,
         "predicted_bytes": cost.online,
         "predicted_offline_bytes": cost.offline,
         "products": cost.multiplications,
-        "predicted_seconds": found.total,
-        "predicted_delays": found.delays,
-        "predicted_carrying": found.carrying,
-        "predicted_computing": found.computing,
     }
 
 
@@ -220,7 +211,7 @@ def cost_of(row: Row, parties: list[Any], params: Params) -> Estimate:
 
 def _environment() -> Figures:
     git = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"],  # noqa: S607
+        ["git", "describe", "--always", "--dirty"],  # noqa: S607
         capture_output=True,
         text=True,
         check=False,

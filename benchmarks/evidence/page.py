@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from benchmarks.evidence.measure import load
+from benchmarks.evidence.model import has_time, lies_on_disk, predicted
 from benchmarks.evidence.rows import NETWORKS, PAPER
 
 Rows = list[dict[str, str]]
@@ -190,8 +191,8 @@ def _cost_model(found: dict[str, Rows], folder: str, drawn: Sequence[str]) -> It
     yield "## The cost model\n"
     yield (
         "Rounds and bytes follow from the plan of a training, exactly (tests compare them with the meter). Seconds are rounds times the delay, "
-        "bytes over the rate, and computing by constants fitted to trainings without a network delay on this machine "
-        "(`boosting/estimate.py`). `privet estimate` uses the same.\n"
+        "bytes over the rate, and computing by constants fitted to the rows at LAN speed (`python -m benchmarks.evidence calibrate`, "
+        "`boosting/estimate.py`), times the number of processes that share a core. `privet estimate` uses the same.\n"
     )
     if "cost-model" in drawn:
         yield f"![Predicted and measured seconds]({folder}/cost-model.svg)\n"
@@ -199,15 +200,15 @@ def _cost_model(found: dict[str, Rows], folder: str, drawn: Sequence[str]) -> It
     exact = True
     for rows in found.values():
         for row in rows:
-            if not row.get("predicted_seconds"):
+            if not has_time(row):
                 continue
             count += 1
             if row.get("online_bytes"):
                 sent = int(row["online_bytes"]) + int(row["setup_bytes"])
                 exact &= abs(sent - int(row["predicted_bytes"])) <= 1
                 exact &= row["rounds"] == row["predicted_rounds"]
-            measured, predicted = float(row["seconds"]), float(row["predicted_seconds"])
-            difference = predicted / measured - 1
+            measured, model = float(row["seconds"]), predicted(row).total
+            difference = model / measured - 1
             if abs(difference) <= _FAR:
                 near += 1
                 continue
@@ -216,7 +217,7 @@ def _cost_model(found: dict[str, Rows], folder: str, drawn: Sequence[str]) -> It
                     row["section"],
                     row["key"] + (f", T = {row['tables']}" if row["section"] == "tables" else ""),
                     f"{measured:.1f}",
-                    f"{predicted:.1f}",
+                    f"{model:.1f}",
                     f"{100 * difference:+.0f} %",
                     _why(row),
                 ]
@@ -230,15 +231,15 @@ def _cost_model(found: dict[str, Rows], folder: str, drawn: Sequence[str]) -> It
 
 def _why(row: dict[str, str]) -> str:
     """Say what is likely behind a difference, by what makes up the prediction."""
-    delays, carrying, computing = (
-        float(row[f"predicted_{part}"]) for part in ("delays", "carrying", "computing")
-    )
+    time = predicted(row)
+    if lies_on_disk(row):
+        return "the indicators lie in a file, which is read for every level"
     if row["protocol"] == "paper":
         return "the constants are fitted to `masked`; `paper` computes more for each byte"
     if float(row["wall_seconds"]) < 5:
         return "a run of seconds: starting the processes varies"
-    if computing > max(delays, carrying):
+    if time.computing > max(time.delays, time.carrying):
         return "mostly computing, at sizes or with numbers of processes that the constants were not fitted to"
-    if carrying > delays:
+    if time.carrying > time.delays:
         return "mostly carrying: how much of computing it hides varies"
     return "mostly delays: processes that share two cores wake up late"

@@ -28,7 +28,7 @@ class Config(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
-    def __init__(self, **values: Any) -> None:
+    def __init__(self, /, **values: Any) -> None:
         try:
             super().__init__(**values)
         except ValidationError as error:
@@ -48,15 +48,21 @@ class Config(BaseModel):
             raise ParameterError(f"{path}: {error.strerror}") from None
         except UnicodeDecodeError:
             raise ParameterError(f"{path}: not a text file in UTF-8") from None
-        except tomllib.TOMLDecodeError as error:
-            raise ParameterError(f"{path}: not TOML: {error}") from None
         except ParameterError as error:
             raise ParameterError(f"{path}: {error}") from None
+        except (ValueError, RecursionError) as error:
+            raise ParameterError(f"{path}: not TOML: {error}") from None
 
 
 def printable(text: str) -> bool:
     """Tell whether a name can stand in a message, a table and another participant's terminal."""
     return text.isprintable() and bool(text.strip())
+
+
+def quoted(text: object, most: int = 80) -> str:
+    """Return what somebody else wrote, fit to be shown: short, and without control characters."""
+    shown = str(text)[:most]
+    return shown if shown.isprintable() else repr(shown)
 
 
 def check_name(name: str) -> None:

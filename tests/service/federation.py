@@ -83,6 +83,7 @@ def run(
     tells: Mapping[str, Tell] | None = None,
     absent: tuple[str, ...] = (),
     desk: Desk | None = None,
+    restart: bool = False,
 ) -> Run:
     """Run a command at everybody, with a job file of their own if so told."""
     found = Run()
@@ -101,7 +102,7 @@ def run(
         party = PartyFile.load(folder / "party.toml")
         seat = Seat.take(job, party.name, party.key, party.certificate, wait=wait, tell=tell)
         if verb == "train":
-            return train_part(party, job, seat)
+            return train_part(party, job, seat, restart=restart)
         file = load_own_part(party, rehearsal.part(name), None)
         if verb == "serve":
             served = read_new_rows(party, file, folder / "train.csv")

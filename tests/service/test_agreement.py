@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from pathlib import Path
 from typing import Any
@@ -9,11 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from privet.errors import DataError, DisagreementError, PeerMisbehavedError
+from privet.errors import DataError, DisagreementError, PeerError, PeerMisbehavedError
 from privet.service.agreement import Statement, agree
 from privet.service.job import Job
 from privet.service.messages import MAX_BYTES, TAG, receive, swap
 from privet.service.rehearsal import Rehearsal
+from privet.transport.channel import Channel
 from privet.transport.memory import memory_channels
 from privet.version import __version__
 from tests.service.federation import NAMES, change, prepare, run
@@ -114,10 +116,59 @@ def test_the_latest_stage_that_all_have(job: Job) -> None:
         Statement.of(job),
     )
     assert {name: value.stage for name, value in found.items()} == dict.fromkeys(found, (3, "r"))
-    assert len({value.run for value in found.values()}) == 1
+    assert found["bank"].run == found["shop"].run
     assert [feature.name for feature in found["bank"].features] == ["a", "b"]
     # The dealer learns how many features each has, not what they are called.
     assert [feature.name for feature in found["dealer"].features] == ["0", "0"]
+
+
+def test_what_the_dealer_is_not_told(job: Job) -> None:
+    """Neither names of features nor what the key for ids is made of."""
+    channels = memory_channels([*NAMES, "dealer"])
+    said = [statement(job, features=["salary"]), statement(job, features=["pension"])]
+
+    def state(channel: Channel, stated: Statement) -> None:
+        with contextlib.suppress(PeerError):  # the dealer does not go on
+            agree(channel, job, stated, np.array(["x", "y", "z"]))
+
+    for name, stated in zip(NAMES, said, strict=True):
+        threading.Thread(target=state, args=(channels[name], stated), daemon=True).start()
+    for name, stated in zip(NAMES, said, strict=True):
+        told = receive(channels["dealer"], name)
+        assert b"salary" not in told
+        assert b"pension" not in told
+        assert stated.nonce.encode() not in told
+    channels["dealer"].abort()
+
+
+@pytest.mark.parametrize("missing", ["tables", "protocol", "bank's address"])
+def test_whoever_leaves_something_out(job: Job, missing: str) -> None:
+    whole = Statement.of(job)
+    terms = {key: value for key, value in whole.terms.items() if key != missing}
+    found = agreeing(job, statement(job), statement(job), whole.model_copy(update={"terms": terms}))
+    assert isinstance(found["bank"], DisagreementError)
+    assert f"{missing}: " in str(found["bank"])
+    assert "None at dealer" in str(found["bank"])
+
+
+def test_a_participant_without_a_command(job: Job) -> None:
+    found = agreeing(job, statement(job), Statement.of(job), Statement.of(job))
+    assert "command: train here, None at shop" in str(found["bank"])
+
+
+def test_what_peers_write_is_shown_harmlessly(job: Job) -> None:
+    whole = Statement.of(job)
+    terms = {**whole.terms, "tables": "\x1b[2J", "\x1b]0;x\x07": 1}
+    found = agreeing(job, statement(job), statement(job), whole.model_copy(update={"terms": terms}))
+    assert "tables: " in str(found["bank"])
+    assert str(found["bank"]).isprintable()
+
+
+def test_features_that_cannot_be(job: Job) -> None:
+    for names in (["a", "b"], ["\x1b"], [" "]):
+        found = agreeing(job, statement(job), statement(job, features=names), Statement.of(job))
+        assert isinstance(found["bank"], PeerMisbehavedError), names
+        assert found["bank"].peer == "shop"
 
 
 def test_every_run_has_a_name_of_its_own(job: Job) -> None:

@@ -16,7 +16,7 @@ from privet.service.job import Job, parse_address
 from privet.service.rehearsal import Rehearsal
 from privet.transport import mesh
 from privet.transport.identity import create_identity
-from tests.service.federation import NAMES, change, model_of, prepare, run
+from tests.service.federation import change, model_of, prepare, run
 
 
 @pytest.fixture(autouse=True)
@@ -188,4 +188,3 @@ def test_new_rows_without_a_column_of_the_model(tmp_path: Path) -> None:
     change(tmp_path / "bank" / "new.csv", ("id,a,", "id,colour,"))
     found = run(rehearsal, "predict", absent=("shop", "dealer"))
     expect(found.errors["bank"], 4, r"new\.csv: there is no column 'a'")
-    assert set(NAMES) == {"bank", "shop"}

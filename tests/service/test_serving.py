@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import http.client
 import json
 import threading
 import urllib.error
@@ -19,6 +21,7 @@ from privet.service.desk import MOST_ROWS, Desk
 from privet.service.events import Event
 from privet.service.http import endpoint
 from privet.service.rehearsal import Rehearsal
+from privet.transport.sockets import SocketChannel
 from tests.service.federation import Run, model_of, prepare, rows, run
 
 
@@ -133,6 +136,61 @@ def test_many_at_once_are_one_run(service: Service) -> None:
         assert answer == expected(service.model, numbers)
     assert service.desk.served.requests == 30
     assert service.desk.served.batches < 30
+
+
+def test_ids_of_any_script_and_length(service: Service) -> None:
+    with endpoint("127.0.0.1", 0, service.desk, {}) as port:
+        strange = ["\u00e9" * 900 + str(number) for number in range(2000)]
+        status, answer = post(port, {"ids": [*strange, "1-0"]})
+        assert status == 413  # a body of 6 bytes for each letter
+        body = json.dumps({"ids": [*strange, "1-0"]}, ensure_ascii=False).encode()
+        status, answer = post(port, body)
+        assert (status, len(answer["unknown"])) == (404, 2000)
+        assert post(port, {"ids": ["1-1"]})[1]["predictions"] == expected(service.model, [1])
+
+
+def ask(port: int, method: str, path: str, body: bytes, **headers: str) -> tuple[int, Any]:
+    """Ask with headers of our own."""
+    with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=20)) as line:
+        line.request(method, path, body, {key.replace("_", "-"): v for key, v in headers.items()})
+        answer = line.getresponse()
+        return answer.status, json.load(answer)
+
+
+def test_a_page_elsewhere_is_not_answered() -> None:
+    with endpoint("127.0.0.1", 0, Desk(), {}) as port:
+        body = b'{"ids": ["a"]}'
+        assert ask(port, "POST", "/predict", body, Host=f"evil.example:{port}")[0] == 403
+        assert ask(port, "POST", "/predict", b"", Content_Length="\u00b2")[0] == 413
+        status, told = ask(port, "GET", "/health", b"", Host=f"localhost:{port}")
+        assert (status, told["status"]) == (503, "waiting")
+
+
+def test_who_has_whom_goes_to_the_recipient_alone(trained: Rehearsal) -> None:
+    """The other participant is told which ids all have, and no more."""
+    path = trained.folder / "shop" / "train.csv"
+    kept = path.read_text()
+    path.write_text("".join(line for line in kept.splitlines(True) if not line.startswith("1-3,")))
+    seen: list[list[int]] = []
+    original = SocketChannel.receive
+
+    def receive(self: SocketChannel, peer: str, *arguments: Any) -> Any:
+        array = original(self, peer, *arguments)
+        if self.name == "bank" and array.shape == (3,):
+            seen.append(array.tolist())
+        return array
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SocketChannel, "receive", receive)
+        try:
+            service = Service(trained)
+        finally:
+            path.write_text(kept)
+        asked = service.desk.ask(["1-2", "1-3", "moon"])
+        service.desk.close("the test is over")
+        service.ended().checked()
+    assert asked.unknown == {"1-3": ["shop"], "moon": ["bank", "shop"]}
+    assert seen == [[1, 0, 0]]
 
 
 def test_what_does_not_fit_into_one_run_waits() -> None:

@@ -22,6 +22,7 @@ from privet.service.events import Event
 from privet.service.job import Job
 from privet.service.part_file import load_part
 from privet.service.rehearsal import Rehearsal
+from privet.transport.mesh import listen
 from tests.service.federation import NAMES, change, model_of, prepare, rows, run
 
 
@@ -167,9 +168,38 @@ def test_checkpoints_of_different_runs_do_not_mix(tmp_path: Path) -> None:
     checkpoints = rehearsal.part("bank").parent / "rehearsal.checkpoints"
     checkpoints.rename(tmp_path / "bank.2")
     kept["bank"].rename(checkpoints)
-    found = run(rehearsal, "train").checked()
-    assert found["bank"][0].resumed_from == 0
+    kept_files = sorted(path.name for path in checkpoints.iterdir())
+    found = run(rehearsal, "train")
+    for name in (*NAMES, "dealer"):
+        with pytest.raises(DisagreementError, match=r"tables done: 1 in run .* --restart"):
+            raise found.errors[name]
+    assert sorted(path.name for path in checkpoints.iterdir()) == kept_files
+    found = run(rehearsal, "train", restart=True)
+    assert found.checked()["bank"][0].resumed_from == 0
     assert same_tests(model_of(rehearsal), plain_model(rehearsal))
+
+
+def test_nobodys_progress_is_thrown_away_unasked(tmp_path: Path) -> None:
+    rehearsal = prepare(tmp_path)
+    run(rehearsal, "train", tells=end_after(2))  # type: ignore[arg-type]
+    checkpoints = rehearsal.part("bank").parent / "rehearsal.checkpoints"
+    away = checkpoints.rename(tmp_path / "away")
+    found = run(rehearsal, "train")
+    with pytest.raises(DisagreementError, match=r"tables done: none here, 1 in run .* at shop"):
+        raise found.errors["bank"]
+    away.rename(checkpoints)
+    assert run(rehearsal, "train").checked()["bank"][0].resumed_from == 2
+
+
+def test_addresses_and_keys_may_change_on_the_way(tmp_path: Path) -> None:
+    rehearsal = prepare(tmp_path)
+    run(rehearsal, "train", tells=end_after(2))  # type: ignore[arg-type]
+    text = rehearsal.job.read_text()
+    port = Job.read(rehearsal.job).dealer.address.rpartition(":")[2]
+    with listen() as free:
+        other = str(free.getsockname()[1])
+    rehearsal.job.write_text(text.replace(port, other))
+    assert run(rehearsal, "train").checked()["bank"][0].resumed_from == 2
 
 
 def test_a_model_that_is_there_is_not_trained_again(trained: Rehearsal) -> None:
@@ -376,5 +406,7 @@ def test_the_loss_is_revealed_where_all_agreed(tmp_path: Path, task: str) -> Non
 def test_the_paper_has_no_loss_to_reveal(tmp_path: Path) -> None:
     rehearsal = prepare(tmp_path, protocol="paper")
     change(rehearsal.job, ("[params]", "reveal_loss = true\n[params]"))
-    for error in run(rehearsal, "train").errors.values():
-        assert isinstance(error, ParameterError | PeerError)
+    errors = run(rehearsal, "train").errors
+    for name in (*NAMES, "dealer"):
+        with pytest.raises(ParameterError, match="the protocol paper has no loss"):
+            raise errors[name]

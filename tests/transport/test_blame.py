@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import threading
 import time
@@ -17,15 +18,17 @@ from privet.errors import PeerError, PeerLostError, PeerMisbehavedError, PeerSil
 from privet.transport.channel import Channel, Expected
 from privet.transport.frames import ALIVE, FAILED, name_tag
 from privet.transport.sockets import _GRACE, SocketChannel
-from tests.transport.conftest import mesh
+from tests.transport.conftest import NAMES, mesh
 
 DUE = Expected(np.dtype(np.uint64), (5,))
 LARGE = np.zeros(5_000_000, dtype=np.uint64)
 
 
 @contextmanager
-def meeting(kind: str, deadline: float = 5.0) -> Iterator[dict[str, SocketChannel]]:
-    with TemporaryDirectory() as folder, mesh(kind, Path(folder), deadline) as connected:
+def meeting(
+    kind: str, deadline: float = 5.0, names: tuple[str, ...] = NAMES
+) -> Iterator[dict[str, SocketChannel]]:
+    with TemporaryDirectory() as folder, mesh(kind, Path(folder), deadline, names) as connected:
         channels = {n: c for n, c in connected.items() if isinstance(c, SocketChannel)}
         yield channels
         for channel in channels.values():
@@ -76,8 +79,7 @@ def test_all_name_the_one_that_died(kind: str) -> None:
     for turn in range(20):
         with meeting(kind) as channels:
             channels["cid"].where = lambda: "argmax"
-            one = receiving(channels["bob"], "cid")
-            two = receiving(channels["cid"], "bob")
+            one, two = receiving(channels["bob"], "cid"), receiving(channels["cid"], "bob")
             time.sleep(0.01 * (turn % 3))
             die(channels["ann"])
             for error in (one.result(), two.result()):
@@ -136,9 +138,7 @@ def test_only_one_connection_is_cut(kind: str) -> None:
             one, two, three = (str(failing.result()) for failing in waiting)
             assert one.startswith("bob: the connection was lost")
             assert two.startswith("ann: the connection was lost")
-            assert (
-                "ann: gave up, having lost bob" in three or "bob: gave up, having lost a" in three
-            )
+            assert re.search("ann: gave up, having lost bob|bob: gave up, having lost ann", three)
 
 
 def test_hearsay_is_checked_for_a_moment() -> None:
@@ -208,19 +208,16 @@ def test_a_failure_in_the_middle_of_a_large_array(late: bool) -> None:
         assert waiting.result().peer == "ann"
 
 
-def test_nobody_else_to_doubt(tmp_path: Path) -> None:
+def test_nobody_else_to_doubt() -> None:
     """With two participants nothing can clear up, so nothing is waited for."""
-    with mesh("tcp", tmp_path, 5.0, names=("ann", "bob")) as channels:
+    with meeting("tcp", names=("ann", "bob")) as channels:
         ann, bob = channels.values()
-        assert isinstance(ann, SocketChannel)
-        assert isinstance(bob, SocketChannel)
         with bob._lock:
             ann.send("bob", LARGE)
             die(ann)
         waiting = receiving(bob, "ann")
         assert waiting.result().peer == "ann"
         assert waiting.seconds < _GRACE
-        bob.abort()
 
 
 def test_a_failure_of_its_own() -> None:
@@ -263,8 +260,7 @@ def test_a_failure_after_a_goodbye_is_heard() -> None:
             ann._links["cid"].said_goodbye = cid._links["ann"].said_goodbye = True
         with pytest.raises(ZeroDivisionError), ann:
             raise ZeroDivisionError
-        error = receiving(cid, "bob").result()
-        assert str(error).startswith("ann: ended with an error of its own")
+        assert "ann: ended with an error of its own" in str(receiving(cid, "bob").result())
 
 
 def test_several_that_died_are_all_named() -> None:

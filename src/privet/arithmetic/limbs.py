@@ -49,7 +49,7 @@ class LimbMatrix:
         else:
             assert self._floats is not None
             for i, limb in enumerate(self._floats):
-                limb[where] = _limb(rows, i)
+                limb[where] = _integers(rows, i)
 
     def times(self, *vectors: tuple[RingArray, Ring]) -> list[RingArray]:
         """Return the products with vectors (N, K), each in a ring of up to 36 bits.
@@ -70,7 +70,7 @@ class LimbMatrix:
                 if not wanted:
                     continue
                 right = np.concatenate([_limb(vectors[k][0][block], j) for k, j in wanted], axis=1)
-                exact = (self._left(i, block) @ right).astype(np.uint64)
+                exact = (self._left(i, block) @ right).astype(np.int64).view(np.uint64)
                 column = 0
                 for k, j in wanted:
                     width = vectors[k][0].shape[1]
@@ -87,7 +87,11 @@ class LimbMatrix:
 
 
 def _limb(x: RingArray, index: int) -> npt.NDArray[np.float64]:
-    limb: RingArray = (x.astype(np.uint64) >> np.uint64(_BITS * index)) & np.uint64(
-        (1 << _BITS) - 1
-    )
-    return limb.astype(np.float64)
+    return _integers(x, index).astype(np.float64)
+
+
+def _integers(x: RingArray, index: int) -> npt.NDArray[np.int64]:
+    """Return a limb as signed numbers, which become floats several times faster than unsigned."""
+    limb = x.astype(np.uint64, copy=False) >> np.uint64(_BITS * index)
+    limb &= np.uint64((1 << _BITS) - 1)
+    return limb.view(np.int64)

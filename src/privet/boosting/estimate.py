@@ -45,35 +45,34 @@ def estimate(federation: Federation, plan: Plan, done: int = 0) -> Estimate:
 
 @dataclass(frozen=True)
 class Speed:
-    """How fast a machine computes, with all participants and the dealer on it."""
+    """How fast a core computes: seconds for what a training takes."""
 
     start: float
-    """Seconds to start the processes."""
+    """To start the processes."""
     per_round: float
     per_online_byte: float
     per_offline_byte: float
     per_product: float
-    """For each participant, and for the dealer."""
 
-    def computing(self, cost: Estimate, n_parties: int) -> float:
-        """Return the seconds that computing takes."""
+    def computing(self, cost: Estimate) -> float:
+        """Return the seconds that computing takes where every process has a core of its own."""
         return (
             self.start
             + self.per_round * cost.rounds
             + self.per_online_byte * cost.online
             + self.per_offline_byte * cost.offline
-            + self.per_product * cost.multiplications * (n_parties + 1)
+            + self.per_product * cost.multiplications
         )
 
 
 REFERENCE = Speed(
-    start=1.0,
-    per_round=2.0e-3,
-    per_online_byte=1.0e-8,
-    per_offline_byte=5.0e-9,
-    per_product=1.0e-10,
+    start=1.6,
+    per_round=0.0,
+    per_online_byte=5.9e-9,
+    per_offline_byte=1.35e-9,
+    per_product=8.0e-10,
 )
-"""Two cores of a 2.8 GHz Xeon."""
+"""A 16-core Xeon, on which every process has a core of its own."""
 
 HIDDEN = 0.6
 """How much of the smaller of carrying and computing the larger one hides."""
@@ -94,11 +93,11 @@ class Time:
         return self.delays + large + (1 - HIDDEN) * small
 
 
-def time_of(
-    cost: Estimate, n_parties: int, delay: float, rate: float, speed: Speed = REFERENCE
-) -> Time:
+def time_of(cost: Estimate, delay: float, rate: float, processes_per_core: float = 1.0) -> Time:
     """Return the time of a training at a one-way delay in seconds and a rate in bytes a second.
 
-    The rate is shared by all traffic between participants.
+    The rate is shared by all traffic between participants. Processes that share a core wait for
+    each other.
     """
-    return Time(cost.rounds * delay, cost.online / rate, speed.computing(cost, n_parties))
+    computing = REFERENCE.computing(cost) * max(1.0, processes_per_core)
+    return Time(cost.rounds * delay, cost.online / rate, computing)

@@ -20,6 +20,7 @@ from privet.boosting.objective import initial_score, sigmoid
 from privet.boosting.params import Params
 from privet.boosting.part import LabelUnit, ModelPart
 from privet.config import Task
+from privet.errors import DataError
 from privet.runtime.runtime import Runtime
 from privet.suites.masked.suite import MaskedSuite
 from privet.suites.paper.suite import PaperSuite
@@ -50,6 +51,8 @@ class Federation:
     def plan(self, n_samples: int) -> Plan:
         """Return the plan for training on that many samples; raise if it cannot be done."""
         params = self.params
+        if not self.features:
+            raise DataError("no participant has a feature: there is nothing to test")
         plan = Plan(
             task=params.task,
             n_samples=n_samples,

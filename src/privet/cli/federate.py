@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import signal
 import sys
 import threading
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -12,7 +15,7 @@ import typer
 from rich.console import Console
 
 from privet.cli.console import LogFormat, telling
-from privet.cli.tables import show_reveals
+from privet.errors import CorrelationError, DisagreementError, PeerError
 from privet.runtime.roles import DEALER
 from privet.service.dealing import deal
 from privet.service.desk import Desk
@@ -22,7 +25,7 @@ from privet.service.http import endpoint
 from privet.service.job import Job, parse_address
 from privet.service.party_file import PartyFile
 from privet.service.prediction import load_own_part, predict_batch, read_new_rows
-from privet.service.report import PartyReport
+from privet.service.report import PartyReport, Reveal
 from privet.service.serving import serve_part
 from privet.service.session import WAIT_SECONDS, Seat
 from privet.service.training import train_part
@@ -69,10 +72,18 @@ def dealer(
     """Supply randomness to a job's participants; ends when they are done, or one has failed."""
     with telling(log_format) as tell:
         agreed = Job.read(job)
-        seat = Seat.take(agreed, DEALER, str(key), str(certificate), listen, wait=wait, tell=tell)
+        patience = math.inf if keep else wait
+        seat = Seat.take(
+            agreed, DEALER, str(key), str(certificate), listen, wait=patience, tell=tell
+        )
         while True:
-            seconds = deal(agreed, seat)
-            tell(Event("done", f"dealt in {seconds:.1f} s of computing", {"seconds": seconds}))
+            try:
+                seconds = deal(agreed, seat)
+                tell(Event("done", f"dealt in {seconds:.1f} s of computing", {"seconds": seconds}))
+            except (PeerError, DisagreementError, CorrelationError) as error:
+                if not keep:
+                    raise
+                tell(Event("failed", f"{error}; waiting for the next", {"error": str(error)}))
             if not keep:
                 return
 
@@ -81,6 +92,9 @@ def train(
     party: PartyOption,
     job: JobFile,
     wait: Wait = WAIT_SECONDS,
+    restart: Annotated[
+        bool, typer.Option("--restart", help="From the first table, whatever is there.")
+    ] = False,
     report: ReportFile = None,
     log_format: LogFormat = "text",
 ) -> None:
@@ -88,7 +102,8 @@ def train(
     with telling(log_format) as tell:
         _check_report(report)
         own, agreed = PartyFile.load(party), Job.read(job)
-        outcome, path = train_part(own, agreed, _seat(own, agreed, wait, tell))
+        seat = _seat(own, agreed, wait, tell)
+        outcome, path = train_part(own, agreed, seat, restart=restart)
         _finish(outcome, report, tell, f"your part of the model is {path}")
 
 
@@ -122,7 +137,7 @@ def predict(
             found.write(out)
             text = f"the predictions of {rows.n_samples:,} rows are in {out}"
         elif found is not None:
-            sys.stdout.write(found.to_csv().decode())
+            sys.stdout.buffer.write(found.to_csv())
             text = f"predicted {rows.n_samples:,} rows"
         _finish(outcome, report, tell, text)
 
@@ -150,14 +165,15 @@ def serve(
         rows = read_new_rows(own, file, data or own.data.path)
         seat = _seat(own, agreed, wait, tell)
         if own.name != agreed.names[agreed.recipient_index]:
-            serve_part(file, rows, agreed, seat)
+            _tell_reveals(serve_part(file, rows, agreed, seat), tell)
             tell(Event("done", "the recipient has ended the service"))
             return
         host, port = parse_address(http, lowest=0)
         desk = Desk()
         with endpoint(host, port, desk, {"job": agreed.name, "model": file.model}) as found:
             tell(Event("http", f"asking is on http://{host}:{found}/predict", {"port": found}))
-            serve_part(file, rows, agreed, seat, desk, lambda: _close_when_stopped(desk))
+            stopping = partial(_close_when_stopped, desk)
+            _tell_reveals(serve_part(file, rows, agreed, seat, desk, stopping), tell)
         tell(Event("done", f"served {desk.served.requests:,} requests", vars(desk.served)))
 
 
@@ -165,6 +181,8 @@ def _close_when_stopped(desk: Desk) -> None:
     """End the service, not the process, when somebody interrupts or terminates it."""
 
     def close(*_: object) -> None:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_DFL)  # a second time ends the process
         # In a thread of its own: the main one may be in the middle of using the desk.
         threading.Thread(target=desk.close, args=("the service was stopped",)).start()
 
@@ -185,6 +203,7 @@ def _finish(outcome: PartyReport, path: Path | None, tell: Tell, text: str) -> N
     """Tell what a run took, and what it revealed."""
     if path is not None:
         outcome.write(path)
+    _tell_reveals(outcome.reveals, tell)
     tell(
         Event(
             "done",
@@ -194,5 +213,9 @@ def _finish(outcome: PartyReport, path: Path | None, tell: Tell, text: str) -> N
             outcome.model_dump(),
         )
     )
-    for line in show_reveals(outcome.reveals):
-        tell(Event("revealed", line))
+
+
+def _tell_reveals(reveals: Sequence[Reveal], tell: Tell) -> None:
+    for reveal in reveals:
+        text = f"revealed: {reveal.what} to {', '.join(reveal.to)}: {reveal.count:,}"
+        tell(Event("revealed", text, reveal.model_dump()))

@@ -19,15 +19,17 @@ from pydantic import Field, ValidationError
 
 from privet.arrays import TextArray
 from privet.boosting.model import Feature
-from privet.config import explain
+from privet.config import explain, printable, quoted
 from privet.errors import DisagreementError, PeerMisbehavedError
 from privet.runtime.roles import DEALER
 from privet.service.job import Job
-from privet.service.messages import swap
+from privet.service.messages import pack, swap
 from privet.service.records import Name, Record
 from privet.transport.channel import Channel
 from privet.version import __version__
 
+DEADLINE = 10.0
+"""Seconds without a sign of life after which a peer is given up, once all have agreed."""
 Command = Literal["train", "predict", "serve"]
 Stage = tuple[int, str]
 """How many tables a training had done, and in which run."""
@@ -44,7 +46,7 @@ class Statement(Record):
     command: Command | None = None
     """What a participant wants to do; the dealer follows."""
     samples: Annotated[int, Field(ge=0)] | None = None
-    n_features: Annotated[int, Field(ge=0)] = 0
+    n_features: Annotated[int, Field(ge=0, le=100_000)] = 0
     features: list[Name] | None = None
     """The names of a participant's features: for the other participants, not the dealer."""
     stages: list[tuple[int, Name]] = Field(default_factory=list)
@@ -57,11 +59,6 @@ class Statement(Record):
         """Return what somebody with this job and version states."""
         return cls(version=__version__, terms=job.terms(), nonce=secrets.token_hex(32), **values)
 
-    def comparable(self) -> dict[str, Any]:
-        """Return what must be the same at all participants, by name."""
-        mine = {"command": self.command, "samples": self.samples, "model": self.model}
-        return {**self.terms, **{k: v for k, v in mine.items() if v is not None}}
-
 
 @dataclass(frozen=True)
 class Agreement:
@@ -69,18 +66,19 @@ class Agreement:
 
     command: Command
     run: str
-    """The name of this run, new every time."""
+    """The name of this run, new every time; the dealer has no use for it."""
     samples: int
     features: tuple[Feature, ...]
     """Of all participants; the dealer knows how many each has, not what they are called."""
     stage: Stage
-    """The latest that all participants have; (0, "") if there is none."""
+    """The latest that all participants have; (0, "") if nobody has any."""
 
 
 def agree(channel: Channel, job: Job, statement: Statement, ids: TextArray | None) -> Agreement:
     """Exchange statements with everybody; raise DisagreementError that says in what they differ."""
     channel.where = lambda: "agreement"
-    for_dealer = statement.model_copy(update={"features": None})
+    # The dealer is told neither names nor what the key for ids is made of.
+    for_dealer = statement.model_copy(update={"features": None, "nonce": "0" * 64})
     received = swap(
         channel,
         {
@@ -94,18 +92,14 @@ def agree(channel: Channel, job: Job, statement: Statement, ids: TextArray | Non
     )
     statements = {peer: _parse(peer, content) for peer, content in received.items()}
     statements[channel.name] = statement
-    everybody = [*job.names, DEALER]
-    table: dict[str, dict[str, Any]] = {}
-    for name in everybody:
-        for key, value in statements[name].comparable().items():
-            table.setdefault(key, {})[name] = value
-    _refuse_differences(channel, table)
+    _refuse_differences(channel, _comparison(job, statements))
     participants = [statements[name] for name in job.names]
     nonces = b"".join(bytes.fromhex(s.nonce) for s in participants)
     _compare_ids(channel, nonces, ids)
     first = participants[0]
     if first.command is None or first.samples is None:
         raise PeerMisbehavedError(job.names[0], "stated nothing to do")
+    channel.deadline = DEADLINE
     return Agreement(
         command=first.command,
         run=hashlib.sha256(nonces + bytes.fromhex(statements[DEALER].nonce)).hexdigest(),
@@ -121,34 +115,60 @@ def _version(peer: str, content: bytes) -> str:
         found = json.loads(content)["version"]
     except (ValueError, KeyError, TypeError, RecursionError):
         raise PeerMisbehavedError(peer, "stated something that is no statement") from None
-    return str(found)[:100]
+    return quoted(found)
 
 
 def _parse(peer: str, content: bytes) -> Statement:
     try:
         return Statement.model_validate_json(content)
     except ValidationError as error:
-        raise PeerMisbehavedError(peer, f"stated nonsense: {explain(error)}") from None
+        raise PeerMisbehavedError(peer, f"stated nonsense: {quoted(explain(error), 300)}") from None
 
 
 def _refuse_differences(channel: Channel, table: Mapping[str, Mapping[str, Any]]) -> None:
     """Raise DisagreementError unless everything is the same at everybody who states it."""
     complaints = []
+    advice = "use the same job file everywhere"
     for key, values in table.items():
         if all(value == next(iter(values.values())) for value in values.values()):
             continue
         places: dict[str, list[str]] = {}
         for name in sorted(values, key=lambda name: name != channel.name):
             place = "here" if name == channel.name else f"at {name}"
-            places.setdefault(str(values[name])[:80], []).append(place)
+            places.setdefault(quoted(values[name]), []).append(place)
         told = ", ".join(f"{value} {' and '.join(names)}" for value, names in places.items())
-        complaints.append(f"{key}: {told}")
+        complaints.append(f"{quoted(key)}: {told}")
+        advice = _ADVICE.get(key, advice)
     if complaints:
         # Everybody finds a difference now, and says goodbye: nobody just hangs up.
         channel.close()
-        raise DisagreementError(
-            f"{'; '.join(complaints)}. Use the same job file and version everywhere"
-        )
+        raise DisagreementError(f"{'; '.join(complaints)}: {advice}")
+
+
+_ADVICE = {
+    "version": "install the same version everywhere",
+    "command": "start the same command everywhere",
+    "samples": "all need the rows of the same samples",
+    "model": "all need their parts of one training; run it again where one is missing",
+    "tables done": "put the missing checkpoints or parts back, or start again with --restart",
+}
+
+
+def _comparison(job: Job, statements: Mapping[str, Statement]) -> dict[str, dict[str, Any]]:
+    """Return what must be the same, by what it is and who states it."""
+    everybody = [*job.names, DEALER]
+    keys = dict.fromkeys(key for name in everybody for key in statements[name].terms)
+    table = {k: {name: statements[name].terms.get(k) for name in everybody} for k in keys}
+    for key in ("command", "samples", "model"):
+        table[key] = {name: getattr(statements[name], key) for name in job.names}
+    stages = {name: statements[name].stages for name in job.names}
+    if any(stages.values()) and not set.intersection(*(set(each) for each in stages.values())):
+        # Going on is not possible, and nobody's progress is thrown away unasked.
+        table["tables done"] = {
+            name: ", ".join(f"{done} in run {run[:8]}" for done, run in each) or "none"
+            for name, each in stages.items()
+        }
+    return table
 
 
 def _compare_ids(channel: Channel, key: bytes, ids: TextArray | None) -> None:
@@ -156,34 +176,32 @@ def _compare_ids(channel: Channel, key: bytes, ids: TextArray | None) -> None:
 
     The dealer, which takes no part in comparing, is told what came out.
     """
-    complaint = ""
+    others = []
     if ids is not None:
-        content = b"".join(
-            len(text).to_bytes(4, "little") + text for text in (str(i).encode() for i in ids)
-        )
-        ours = hmac.new(key, content, hashlib.sha256).digest()
+        ours = hmac.new(key, pack(str(i) for i in ids), hashlib.sha256).digest()
         peers = [peer for peer in channel.peers if peer != DEALER]
         theirs = swap(channel, dict.fromkeys(peers, ours))
-        if others := [peer for peer in peers if theirs[peer] != ours]:
-            complaint = (
-                f"ids: the samples at {' and '.join(others)} are not those at {channel.name}, or "
-                "in another order; sort all tables by id, and keep the ids that all have"
-            )
-    told = swap(channel, dict.fromkeys(channel.peers, complaint.encode()))
-    verdicts = [complaint, *(text.decode(errors="replace") for text in told.values())]
-    if found := next((verdict for verdict in verdicts if verdict), None):
+        others = [peer for peer in peers if theirs[peer] != ours]
+    verdict = b"different" if others else b"the same"
+    told = swap(channel, dict.fromkeys(channel.peers, verdict))
+    # Where somebody else is the odd one out, it is enough to know that there is one.
+    concerned = others or [peer for peer, its in told.items() if its != b"the same"]
+    if concerned:
         channel.close()
-        raise DisagreementError(found)
+        raise DisagreementError(
+            f"ids: the samples at {' and '.join(concerned)} are not the others', or in another "
+            "order: sort all tables by id, and keep the ids that all have"
+        )
 
 
 def _features(job: Job, participants: Sequence[Statement]) -> tuple[Feature, ...]:
     features = []
     for name, statement in zip(job.names, participants, strict=True):
         names = statement.features
-        if names is None:
+        if names is None:  # so it is to the dealer
             names = [str(number) for number in range(statement.n_features)]
-        elif len(names) != statement.n_features:
-            raise PeerMisbehavedError(name, "stated another number of features than it names")
+        elif len(names) != statement.n_features or not all(printable(f) for f in names):
+            raise PeerMisbehavedError(name, "stated features that are not all named")
         features += [Feature(feature, name) for feature in names]
     return tuple(features)
 

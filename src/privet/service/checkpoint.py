@@ -20,7 +20,7 @@ from pydantic import Field
 from privet.boosting.federation import PartyData, TrainingState
 from privet.errors import InputError, ModelError
 from privet.service.agreement import Stage
-from privet.service.files import make_folder, write_atomically
+from privet.service.files import make_folder, remove, write_atomically
 from privet.service.part_file import PartRecord, to_part, to_record
 from privet.service.records import Name, Sealed, read_record
 
@@ -85,9 +85,9 @@ class Checkpoints:
         )
         make_folder(self._folder)
         write_atomically(path, record.sealed().model_dump_json().encode(), private=True)
-        for other in self._folder.iterdir():
+        for other in [*self._folder.glob("*.json"), *self._folder.glob(".*.json.*")]:
             if other not in (path, self._previous):
-                other.unlink(missing_ok=True)
+                remove(other)
         self._previous = path
 
     def clear(self) -> None:

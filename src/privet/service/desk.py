@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 
 MOST_ROWS = 10_000
 """Requests are taken together up to so many rows; a larger one goes alone."""
+MOST_BYTES = 1 << 22
+"""No request has ids of more bytes, and no two that are taken together."""
 
 
 @dataclass(eq=False)
@@ -22,6 +24,11 @@ class Request:
     """Ids that somebody does not have, and who."""
     answered: threading.Event = field(default_factory=threading.Event)
     failed: str = ""
+
+    @property
+    def size(self) -> int:
+        """How many bytes its ids take."""
+        return sum(len(identity.encode()) for identity in self.ids)
 
 
 @dataclass
@@ -45,6 +52,11 @@ class Desk:
         self._taken: list[Request] = []
         self._changed = threading.Condition()
         self._closed = ""
+        self._open = False
+
+    def open(self) -> None:
+        """Say that all participants are there."""
+        self._open = True
 
     def ask(self, ids: list[str]) -> Request:
         """Leave a request and wait until it is answered."""
@@ -63,10 +75,13 @@ class Desk:
         with self._changed:
             self._changed.wait_for(lambda: self._waiting or self._closed, timeout)
             taken: list[Request] = []
-            rows = 0
-            while self._waiting and (not taken or rows + len(self._waiting[0].ids) <= MOST_ROWS):
+            rows = size = 0
+            while self._waiting:
+                rows += len(self._waiting[0].ids)
+                size += self._waiting[0].size
+                if taken and (rows > MOST_ROWS or size > MOST_BYTES):
+                    break
                 taken.append(self._waiting.popleft())
-                rows += len(taken[-1].ids)
             self._taken = taken
             return taken
 
@@ -88,6 +103,13 @@ class Desk:
         for request in requests:
             request.failed = self._closed
             request.answered.set()
+
+    @property
+    def status(self) -> str:
+        """How things are: waiting for participants, ok, or ended."""
+        if self._closed:
+            return "ended"
+        return "ok" if self._open else "waiting"
 
     @property
     def closed(self) -> bool:

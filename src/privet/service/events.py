@@ -12,7 +12,7 @@ class Event:
     """Something that happened."""
 
     kind: str
-    """waiting, connected, agreed, resumed, table, done, ..."""
+    """waiting, connected, started, resumed, table, done, ..."""
     text: str
     """The same in words."""
     fields: dict[str, Any] = field(default_factory=dict)

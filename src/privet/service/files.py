@@ -43,6 +43,14 @@ def make_folder(folder: str | Path) -> Path:
     return folder
 
 
+def remove(path: Path) -> None:
+    """Remove a file that is not needed any more."""
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        raise UnavailableError(f"{path}: cannot be removed: {error.strerror}") from None
+
+
 def write_atomically(path: str | Path, content: bytes, *, private: bool = False) -> None:
     """Write a file so that its name always stands for a whole one: the old or the new.
 

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -23,10 +25,10 @@ from pydantic import Field, ValidationError
 
 from privet.config import explain
 from privet.errors import UnavailableError
-from privet.service.desk import Desk
+from privet.service.desk import MOST_BYTES, Desk
 from privet.service.records import Name, Record
 
-_MAX_BODY = 1 << 24
+_LOCAL = ("127.0.0.1", "localhost", "::1")
 
 
 class _Ask(Record):
@@ -36,6 +38,13 @@ class _Ask(Record):
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 128  # of clients that come at the same moment
+
+    def handle_error(self, *_: object) -> None:
+        """Say nothing of a client that hung up: the log is for the service."""
+
+
+class _Server6(_Server):
+    address_family = socket.AF_INET6
 
 
 @contextlib.contextmanager
@@ -53,20 +62,24 @@ def endpoint(host: str, port: int, desk: Desk, about: dict[str, Any]) -> Iterato
             if self.path not in ("/", "/health"):
                 self._answer(HTTPStatus.NOT_FOUND, {"error": "there are /predict and /health"})
                 return
-            status = HTTPStatus.SERVICE_UNAVAILABLE if desk.closed else HTTPStatus.OK
-            served = vars(desk.served)
-            told = "ended" if desk.closed else "ok"
+            if not self._is_meant():
+                return
+            status = HTTPStatus.OK if desk.status == "ok" else HTTPStatus.SERVICE_UNAVAILABLE
             uptime = time.time() - desk.started
-            self._answer(status, {"status": told, **about, **served, "uptime": uptime})
+            told = {"status": desk.status, **about, **vars(desk.served), "uptime": uptime}
+            self._answer(status, told)
 
         def do_POST(self) -> None:
             if self.path != "/predict":
                 self._answer(HTTPStatus.NOT_FOUND, {"error": "there are /predict and /health"})
                 return
             length = self.headers.get("Content-Length", "")
-            if not length.isdigit() or int(length) > _MAX_BODY:
-                self.close_connection = True  # what follows is not to be read
-                self._answer(HTTPStatus.LENGTH_REQUIRED, {"error": "a body of a given length"})
+            if not self._is_meant():
+                return
+            if not re.fullmatch("[0-9]{1,12}", length) or int(length) > MOST_BYTES:
+                self._discard(length)
+                text = f"a Content-Length of at most {MOST_BYTES} is needed"
+                self._answer(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, {"error": text})
                 return
             try:
                 asked = _Ask.model_validate_json(self.rfile.read(int(length)))
@@ -82,6 +95,22 @@ def endpoint(host: str, port: int, desk: Desk, about: dict[str, Any]) -> Iterato
             else:
                 self._answer(HTTPStatus.OK, {"predictions": request.predictions})
 
+        def _discard(self, length: str) -> None:
+            """Take in a body that is too long, up to a point: who still sends does not listen."""
+            left = min(int(length), 1 << 26) if length.isascii() and length.isdigit() else 0
+            while left > 0 and (piece := self.rfile.read(min(left, 1 << 16))):
+                left -= len(piece)
+            self.close_connection = True
+
+        def _is_meant(self) -> bool:
+            """Refuse what a web page elsewhere makes a browser ask under a name of its own."""
+            named = self.headers.get("Host", host).rpartition(":")[0].strip("[]") or host
+            if host in _LOCAL and named not in _LOCAL:
+                self.close_connection = True
+                self._answer(HTTPStatus.FORBIDDEN, {"error": "this is not the host you asked for"})
+                return False
+            return True
+
         def _answer(self, status: HTTPStatus, content: dict[str, Any]) -> None:
             body = json.dumps(content).encode() + b"\n"
             self.send_response(status)
@@ -94,7 +123,7 @@ def endpoint(host: str, port: int, desk: Desk, about: dict[str, Any]) -> Iterato
             """Log nothing: which ids were asked for is nobody's business."""
 
     try:
-        server = _Server((host, port), Handler)
+        server = (_Server6 if ":" in host else _Server)((host, port), Handler)
     except OSError as error:
         raise UnavailableError(f"http: cannot listen on {host}:{port}: {error.strerror}") from None
     thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)

@@ -109,6 +109,8 @@ class Job(Config):
             raise ValueError(
                 f'participants: exactly one has role = "active", and here {len(active)} have'
             )
+        if self.reveal_loss and self.protocol != "masked":
+            raise ValueError(f"reveal_loss: the protocol {self.protocol} has no loss; use masked")
         if self.recipient and self.recipient not in names:
             raise ValueError(f"recipient: {self.recipient!r} is none of {', '.join(names)}")
         self.hyper_parameters()
@@ -143,6 +145,15 @@ class Job(Config):
             participant.name: participant for participant in self.participants
         }
         return {**participants, DEALER: self.dealer}
+
+    def role(self, name: str) -> str:
+        """Return whether a participant is the active or a passive one."""
+        if name not in self.names:
+            raise ParameterError(
+                f"{name!r} is no participant of the job {self.name!r}; there are "
+                f"{', '.join(self.names)}"
+            )
+        return self.participants[self.names.index(name)].role
 
     def contact(self, name: str) -> Contact:
         """Return how somebody is reached; raise ParameterError if it takes no part."""
@@ -206,14 +217,20 @@ class Job(Config):
 
     @property
     def digest(self) -> str:
-        """A digest of all terms."""
-        content = json.dumps(self.terms(), sort_keys=True)
+        """A digest of what is computed, for whom: addresses and keys may change on the way."""
+        content = json.dumps(self.work(), sort_keys=True)
         return hashlib.sha256(content.encode()).hexdigest()
 
 
 def parse_address(address: str, lowest: int = 1) -> tuple[str, int]:
     """Return the host and the port of HOST:PORT; port 0 is any that is free."""
     host, _, port = address.rpartition(":")
-    if not host or not port.isdecimal() or not lowest <= int(port) < 1 << 16:
+    host = host.removeprefix("[").removesuffix("]")
+    try:
+        host.encode("idna")
+        number = int(port) if port.isascii() and port.isdecimal() and len(port) < 6 else -1
+    except UnicodeError:
+        number = -1
+    if not host or not lowest <= number < 1 << 16:
         raise ParameterError(f"address: {address!r} is not HOST:PORT")
-    return host.strip("[]"), int(port)
+    return host, number

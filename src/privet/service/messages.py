@@ -30,6 +30,25 @@ def receive(channel: Channel, peer: str) -> bytes:
     return channel.receive(peer, Expected(np.dtype(np.uint8), (size,)), TAG).tobytes()
 
 
+def pack(texts: Iterable[str]) -> bytes:
+    """Return texts as one message: each in UTF-8, after its length."""
+    return b"".join(
+        len(content).to_bytes(4, "little") + content for content in (t.encode() for t in texts)
+    )
+
+
+def unpack(message: bytes) -> list[str]:
+    """Return the texts of a message; raise ValueError if it is not one of texts."""
+    texts, start = [], 0
+    while start < len(message):
+        end = start + 4 + int.from_bytes(message[start : start + 4], "little")
+        if end > len(message):
+            raise ValueError("a text that is longer than its message")
+        texts.append(message[start + 4 : end].decode())
+        start = end
+    return texts
+
+
 def swap(channel: Channel, content: Mapping[str, bytes]) -> dict[str, bytes]:
     """Send everybody named something, and return what each of them sends."""
     for peer, message in content.items():

@@ -14,6 +14,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -24,6 +25,7 @@ import numpy as np
 from privet.config import Task
 from privet.data.frame import Frame
 from privet.data.partition import split_columns
+from privet.errors import UnavailableError
 from privet.runtime.launcher import TUNED
 from privet.runtime.roles import DEALER
 from privet.service.files import make_folder
@@ -70,6 +72,8 @@ class Rehearsal:
 
     def write_tables(self, train: Frame, new: Frame, label: str = "label") -> None:
         """Write every participant's columns; the last one gets the labels."""
+        if self.folder.exists() and any(self.folder.iterdir()):
+            raise UnavailableError(f"{self.folder}: is not empty; give the name of a new folder")
         for rows, file in ((train, "train.csv"), (new, "new.csv")):
             for name, party in zip(self.names, split_columns(rows, len(self.names)), strict=True):
                 folder = make_folder(self.folder / name)
@@ -124,18 +128,21 @@ class Rehearsal:
             env={**TUNED, **os.environ},
         )
 
-    def run(self, verb: str, *options: str, timeout: float = 300.0) -> dict[str, Ended]:
+    def run(self, verb: str, *options: str, timeout: float | None = None) -> dict[str, Ended]:
         """Run all roles to their ends, and return how each ended."""
         with ExitStack() as stack:
             running = {}
             for name in self.everybody:
                 running[name] = stack.enter_context(self.start(name, verb, *options))
                 stack.callback(running[name].kill)
-            ended = {}
-            for name, process in running.items():
-                out, err = process.communicate(timeout=timeout)
-                ended[name] = Ended(process.returncode, out, err)
-            return ended
+
+            def end(name: str) -> Ended:
+                out, err = running[name].communicate(timeout=timeout)
+                return Ended(running[name].returncode, out, err)
+
+            # All at once: one whose output nobody reads would wait, and all others for it.
+            with ThreadPoolExecutor(len(running)) as pool:
+                return dict(zip(running, pool.map(end, running), strict=True))
 
 
 @dataclass(frozen=True)
@@ -145,11 +152,6 @@ class Ended:
     code: int
     out: str = field(repr=False)
     err: str
-
-    @property
-    def failed(self) -> bool:
-        """Whether it did not do its work."""
-        return self.code != 0
 
 
 def _privet(*arguments: str) -> list[str]:

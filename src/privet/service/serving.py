@@ -1,13 +1,13 @@
 """Prediction as a service: participants stay connected, the recipient asks by ids.
 
-A batch takes four delays of the network: the recipient names the ids; everybody says which of them
-it has; then the two rounds of a prediction, of the ids that all have. While nobody asks, the
-recipient sends an empty list every second, so that everybody finds out who is gone.
+A batch takes five delays of the network: the recipient names the ids; the others tell it which of
+them they have; it tells them which all have; then the two rounds of a prediction, of these. While
+nobody asks, the recipient sends an empty list every second, so that all find out who is gone.
 """
 
 from __future__ import annotations
 
-import json
+import re
 import time
 from collections.abc import Callable, Sequence
 
@@ -21,16 +21,20 @@ from privet.runtime.dealer import Dealer
 from privet.runtime.party import Party
 from privet.runtime.roles import DEALER, run_party
 from privet.service.agreement import Statement, agree
+from privet.service.costs import reveals
 from privet.service.desk import Desk, Request
 from privet.service.events import Event
 from privet.service.job import Job
-from privet.service.messages import receive, send
+from privet.service.messages import pack, receive, send, unpack
 from privet.service.part_file import PartFile
+from privet.service.report import Reveal
 from privet.service.session import Seat
 from privet.transport.channel import Channel, Expected
 
 _PULSE_SECONDS = 1.0
 _STOP = b"stop"
+Predict = Callable[[IndexArray], FloatArray | None]
+"""Predicts some of our rows, with the others."""
 
 
 def serve_part(
@@ -40,22 +44,29 @@ def serve_part(
     seat: Seat,
     desk: Desk | None = None,
     on_ready: Callable[[], None] | None = None,
-) -> None:
-    """Answer predictions until the recipient, who alone has a desk, closes it."""
+) -> list[Reveal]:
+    """Answer predictions until the recipient, who alone has a desk, closes it.
+
+    Returns what was revealed, to whom.
+    """
     with seat.meet() as channel:
         statement = Statement.of(job, command="serve", samples=0, model=file.model)
         agree(channel, job, statement, np.empty(0, dtype=np.str_))
         seat.tell(
             Event("serving", f"serving {frame.n_samples:,} rows", {"samples": frame.n_samples})
         )
+        if desk is not None:
+            desk.open()
         if on_ready is not None:
             on_ready()
         program = _Service(file, job, channel, frame, desk)
         try:
-            run_party(program, job.names.index(seat.name), job.names, frame.columns, channel)
+            index = job.names.index(seat.name)
+            record = run_party(program, index, job.names, frame.columns, channel)
         finally:
             if desk is not None:
                 desk.abandon("the service has ended")
+    return reveals(record.ledger)
 
 
 class _Service:
@@ -76,73 +87,84 @@ class _Service:
     def __call__(self, runtime: Party, columns: FloatArray) -> None:
         """Run batch after batch."""
         unit = tell_unit(runtime, self._job.query(0), self._file.part)
-        while True:
-            requests = None if self._desk is None else self._next_requests(self._desk)
-            asked = self._announce(requests)
-            if asked is None:
-                return
-            if not asked:
-                continue
-            started = time.perf_counter()
-            rows = np.array([self._rows.get(identity, -1) for identity in asked], dtype=np.intp)
-            known = self._compare(rows)
-            ours = rows[np.logical_and.reduce(known)]
-            predictions = np.empty(0)
-            if requests is not None:
-                send(self._channel, [DEALER], str(len(ours)).encode())
-            if len(ours):
-                query = self._job.query(len(ours))
-                chosen = np.ascontiguousarray(columns[:, ours])
-                found = predict(runtime, query, self._job.names, self._file.part, chosen, unit)
-                predictions = predictions if found is None else found
+        batch = self._lead if self._desk is not None else self._follow
+
+        def predicted(rows: IndexArray) -> FloatArray | None:
+            query = self._job.query(len(rows))
+            chosen = np.ascontiguousarray(columns[:, rows])
+            found = predict(runtime, query, self._job.names, self._file.part, chosen, unit)
             runtime.ledger.compact()
-            if requests is not None and self._desk is not None:
-                self._answer(requests, known, predictions, time.perf_counter() - started)
+            return found
 
-    def _next_requests(self, desk: Desk) -> list[Request] | None:
-        """Return what to run next: nothing for now, or None for never."""
-        requests = desk.take(_PULSE_SECONDS)
-        return None if not requests and desk.closed else requests
+        with runtime.step("serve"):
+            while batch(predicted):
+                pass
 
-    def _announce(self, requests: list[Request] | None) -> list[str] | None:
-        """Return the ids of the next batch, which the recipient tells all; None at the end."""
-        if self._channel.name != self._recipient:
-            return self._parse(receive(self._channel, self._recipient))
-        if requests is None:
-            send(self._channel, [*self._peers, DEALER], _STOP)
-            return None
-        asked = [identity for request in requests for identity in request.ids]
-        send(self._channel, self._peers, json.dumps(asked).encode())
-        return asked
+    def _find(self, asked: Sequence[str]) -> IndexArray:
+        """Return which of our rows the ids are; -1 where we have none."""
+        return np.array([self._rows.get(identity, -1) for identity in asked], dtype=np.intp)
 
-    def _parse(self, message: bytes) -> list[str] | None:
+    def _follow(self, predicted: Predict) -> bool:
+        """Answer one message of the recipient: a batch, a sign of life, or the end."""
+        message = receive(self._channel, self._recipient)
         if message == _STOP:
-            return None
+            return False
         try:
-            asked = json.loads(message)
-            assert isinstance(asked, list)
-        except (ValueError, AssertionError, RecursionError):
-            raise PeerMisbehavedError(self._recipient, "asked for what is no list") from None
-        return [str(identity) for identity in asked]
+            rows = self._find(unpack(message))
+        except ValueError:
+            raise PeerMisbehavedError(self._recipient, "asked for what are no ids") from None
+        self._channel.send(self._recipient, (rows >= 0).astype(np.uint8))
+        common = self._channel.receive(self._recipient, Expected(np.dtype(np.uint8), rows.shape))
+        chosen = rows[common.astype(bool)]
+        if (chosen < 0).any():
+            raise PeerMisbehavedError(self._recipient, "asks for rows that we do not have")
+        if len(chosen):
+            predicted(chosen)
+        return True
 
-    def _compare(self, rows: IndexArray) -> BoolArray:
+    def _lead(self, predicted: Predict) -> bool:
+        """Run what waits at the desk, or show that we are there; end when it is closed."""
+        assert self._desk is not None
+        requests = self._desk.take(_PULSE_SECONDS)
+        if not requests and self._desk.closed:
+            send(self._channel, [*self._peers, DEALER], _STOP)
+            return False
+        started = time.perf_counter()
+        asked = [identity for request in requests for identity in request.ids]
+        send(self._channel, self._peers, pack(asked))
+        rows = self._find(asked)
+        known = self._known(rows)
+        common: BoolArray = np.logical_and.reduce(known)
+        for peer in self._peers:
+            self._channel.send(peer, common.astype(np.uint8))
+        send(self._channel, [DEALER], str(np.count_nonzero(common)).encode())
+        found = predicted(rows[common]) if common.any() else None
+        # The dealer answers when it is done with a batch, so that its silence is noticed, too.
+        self._channel.receive(DEALER, Expected(np.dtype(np.uint8), (0,)))
+        if requests:
+            self._answer(requests, known, found, time.perf_counter() - started)
+        return True
+
+    def _known(self, rows: IndexArray) -> BoolArray:
         """Return which ids each participant has: (participants, ids)."""
-        ours = (rows >= 0).astype(np.uint8)
-        due = Expected(ours.dtype, ours.shape)
-        peers = self._peers
-        told = self._channel.exchange(dict.fromkeys(peers, ours), dict.fromkeys(peers, due))
-        told[self._channel.name] = ours
+        due = Expected(np.dtype(np.uint8), rows.shape)
+        told = {peer: self._channel.receive(peer, due) for peer in self._peers}
+        told[self._channel.name] = (rows >= 0).astype(np.uint8)
         return np.stack([told[name] for name in self._job.names]).astype(bool)
 
     def _answer(
-        self, requests: Sequence[Request], known: BoolArray, predictions: FloatArray, seconds: float
+        self,
+        requests: Sequence[Request],
+        known: BoolArray,
+        predictions: FloatArray | None,
+        seconds: float,
     ) -> None:
         """Give every request its own predictions, or the ids that somebody does not have."""
         assert self._desk is not None
         served = self._desk.served
         everywhere: BoolArray = np.logical_and.reduce(known)
         values = np.full(len(everywhere), np.nan)
-        values[everywhere] = predictions
+        values[everywhere] = [] if predictions is None else predictions
         start = 0
         for request in requests:
             end = start + len(request.ids)
@@ -169,8 +191,10 @@ class DealerOfService:
         """Deal batch after batch."""
         recipient = self._job.names[self._job.recipient_index]
         tell_unit(runtime, self._job.query(0), None)
-        while (message := receive(self._channel, recipient)) != _STOP:
-            if not message.isdigit():
-                raise PeerMisbehavedError(recipient, "asked for something that is no number")
-            if rows := int(message):
-                predict(runtime, self._job.query(rows), self._job.names, None, None, None)
+        with runtime.step("serve"):
+            while (message := receive(self._channel, recipient)) != _STOP:
+                if not re.fullmatch(rb"[0-9]{1,7}", message):
+                    raise PeerMisbehavedError(recipient, "asked for what is no number of rows")
+                if rows := int(message):
+                    predict(runtime, self._job.query(rows), self._job.names, None, None, None)
+                self._channel.send(recipient, np.empty(0, dtype=np.uint8))

@@ -71,7 +71,8 @@ class Seat:
                 timeout=self.wait,
                 on_wait=lambda text: self.tell(Event("waiting", text)),
             )
-        channel = SocketChannel(self.name, sockets)
+        # Others may still be waiting for somebody: they are given up when we would be.
+        channel = SocketChannel(self.name, sockets, deadline=self.wait)
         self.tell(
             Event("connected", f"connected to {', '.join(sockets)}", {"peers": list(sockets)})
         )

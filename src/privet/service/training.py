@@ -14,17 +14,18 @@ from privet.boosting.binning import bucket_columns
 from privet.boosting.estimate import estimate
 from privet.boosting.federation import PartyData, TrainingState, train
 from privet.boosting.objective import check_label
-from privet.errors import DataError, ModelError
+from privet.errors import DataError, ModelError, ParameterError
 from privet.runtime.party import Party
 from privet.runtime.roles import run_party
 from privet.service.agreement import Agreement, Stage, Statement, agree
 from privet.service.checkpoint import Checkpoints, data_digest
 from privet.service.costs import party_report
 from privet.service.events import Event, Tell
-from privet.service.files import check_room, check_writable, make_folder
+from privet.service.files import check_room, check_writable, make_folder, remove
 from privet.service.job import Job
 from privet.service.part_file import PartFile, load_part, save_part
 from privet.service.party_file import PartyFile
+from privet.service.records import MAX_BYTES
 from privet.service.report import PartyReport
 from privet.service.session import Seat
 
@@ -44,13 +45,8 @@ class _Own:
     """Where the model's part goes."""
     model: PartFile | None
     """The part that is there already."""
-
-    def stages(self) -> list[Stage]:
-        """Return the stages that we could go on from."""
-        stages = self.checkpoints.stages()
-        if self.model is not None:
-            stages.append((self.model.part.n_tables, self.model.run))
-        return stages
+    stages: list[Stage]
+    """The stages that we could go on from."""
 
     def state(self, stage: Stage) -> TrainingState | None:
         """Return what we had at a stage that all have."""
@@ -62,12 +58,15 @@ class _Own:
         return self.checkpoints.load(stage)
 
 
-def train_part(party: PartyFile, job: Job, seat: Seat) -> tuple[PartyReport, Path]:
+def train_part(
+    party: PartyFile, job: Job, seat: Seat, *, restart: bool = False
+) -> tuple[PartyReport, Path]:
     """Take part in a training; return what it took, and where our part of the model is.
 
-    Where an earlier run was cut short, go on after the last table that all participants have.
+    Where an earlier run was cut short, go on after the last table that all participants have;
+    with `restart`, from the first, whatever is there.
     """
-    own = _prepare(party, job)
+    own = _prepare(party, job, restart)
     with seat.meet() as channel:
         started = time.perf_counter()
         names = own.data.columns.names
@@ -77,7 +76,7 @@ def train_part(party: PartyFile, job: Job, seat: Seat) -> tuple[PartyReport, Pat
             samples=own.data.columns.n_samples,
             n_features=len(names),
             features=list(names),
-            stages=own.stages(),
+            stages=own.stages,
         )
         agreement = agree(channel, job, statement, own.ids)
         program = _Training(job, agreement, own, seat.tell)
@@ -179,9 +178,9 @@ class _Training:
         )
 
 
-def _prepare(party: PartyFile, job: Job) -> _Own:
+def _prepare(party: PartyFile, job: Job, restart: bool) -> _Own:
     """Read and check all that is ours, before anybody is bothered."""
-    frame = party.read_rows(job.participants[job.names.index(party.name)].role)
+    frame = party.read_rows(job.role(party.name))
     params = job.hyper_parameters()
     if frame.label is not None:
         try:
@@ -196,15 +195,28 @@ def _prepare(party: PartyFile, job: Job) -> _Own:
     check_writable(path)
     # Two checkpoints and the next one, and the part itself.
     size = _CHARACTERS * (frame.n_samples + params.tables * (params.leaves + params.depth))
+    if size > MAX_BYTES:
+        raise ParameterError(
+            f"tables: {params.tables} of depth {params.depth} with {frame.n_samples} samples make "
+            f"files of {size / 1e6:,.0f} MB, and {MAX_BYTES / 1e6:,.0f} MB are read at most"
+        )
     check_room(folder, 4 * size)
+    for left in folder.glob(f".{path.name}.*"):  # of a process that was killed while writing
+        remove(left)
     assert frame.ids is not None
+    checkpoints = Checkpoints(folder / f"{job.name}.checkpoints", job.digest, digest)
+    model = None if restart else _earlier_model(path, job, digest)
+    stages = [] if restart else checkpoints.stages()
+    if model is not None:
+        stages.append((model.part.n_tables, model.run))
     return _Own(
         data=data,
         ids=frame.ids,
         digest=digest,
-        checkpoints=Checkpoints(folder / f"{job.name}.checkpoints", job.digest, digest),
+        checkpoints=checkpoints,
         path=path,
-        model=_earlier_model(path, job, digest),
+        model=model,
+        stages=stages,
     )
 
 
@@ -216,7 +228,7 @@ def _earlier_model(path: Path, job: Job, digest: str) -> PartFile | None:
     for what, ours, its in (("job", job.digest, file.job.digest), ("data", digest, file.data)):
         if ours != its:
             raise ModelError(
-                f"{path}: was trained by another {what} than this one; move it away, or give the "
-                "job another name"
+                f"{path}: was trained by another {what} than this one; move it away, give the job "
+                "another name, or replace it with --restart"
             )
     return file

@@ -20,8 +20,6 @@ from cryptography.x509.oid import NameOID
 from privet.config import check_name
 from privet.errors import UnavailableError
 
-# What is safe as the name of a file and of a certificate, and reads well in a message.
-
 # What reading a file and then its content raises; a TypeError is for a key with a password.
 _UNREADABLE = (OSError, ValueError, TypeError, UnsupportedAlgorithm)
 

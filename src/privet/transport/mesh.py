@@ -61,7 +61,8 @@ class _RefusedError(Exception):
 def listen(host: str = "127.0.0.1", port: int = 0) -> socket.socket:
     """Return a listening socket."""
     try:
-        return socket.create_server((host, port), backlog=64)
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        return socket.create_server((host, port), family=family, backlog=64)
     except OSError as error:
         raise UnavailableError(f"cannot listen on {host}:{port}: {error.strerror}") from None
 

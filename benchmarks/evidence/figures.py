@@ -10,7 +10,7 @@ import matplotlib as mpl
 import matplotlib.pyplot as plt
 
 from benchmarks.evidence.measure import load
-from benchmarks.evidence.model import has_time, predicted
+from benchmarks.evidence.model import by_paper, has_time, predicted
 
 mpl.use("Agg")
 mpl.rcParams["svg.hashsalt"] = "privet"  # the same figures give the same files
@@ -40,9 +40,11 @@ def _save(figure: Any, path: Path) -> None:
     plt.close(figure)
 
 
-def _line(axes: Any, number: int, label: str, points: Sequence[tuple[float, float]]) -> None:
+def _line(
+    axes: Any, number: int, label: str, points: Sequence[tuple[float, float]], **more: Any
+) -> None:
     points = sorted(points)
-    style = {"color": COLOURS[number % 7], "marker": MARKS[number % 7], "markersize": 4}
+    style = {"color": COLOURS[number % 7], "marker": MARKS[number % 7], "markersize": 4, **more}
     axes.plot([x for x, _ in points], [y for _, y in points], label=label, **style)
 
 
@@ -59,14 +61,16 @@ def _learning(path: Path, found: dict[str, list[Point]]) -> None:
                 if (r["data"], r["protocol"]) == (data, protocol)
             ]
             if points:
-                _line(axes, number, protocol, points)
+                # Others lie upon it, mostly.
+                wide = {"linewidth": 5, "alpha": 0.4} if protocol == "plain" else {}
+                _line(axes, number, protocol, points, **wide)
         axes.set(title=data, xlabel="tables", ylabel="RMSE" if regression else "test error")
         axes.legend()
     _save(figure, path)
 
 
 def _both(
-    section: str, column: str, label: str, log: bool = False
+    section: str, column: str, label: str, *, log: bool = False, against_paper: bool = False
 ) -> Callable[[Path, dict[str, list[Point]]], None]:
     """Return what draws runtime and traffic by one quantity, measured and predicted."""
 
@@ -75,20 +79,30 @@ def _both(
         figure, (left, right) = plt.subplots(1, 2, figsize=(7.5, 3))
         measured = [(float(row[column]), float(row["seconds"])) for row in rows]
         model = [(float(row[column]), predicted(row).total) for row in rows]
-        _line(left, 0, "measured", measured)
-        _line(left, 1, "cost model", model)
+        _line(left, 0, "masked, measured", measured)
+        _line(left, 1, "masked, cost model", model)
         left.set(xlabel=label, ylabel="seconds")
         traffic = [
             (float(r[column]), (float(r["online_bytes"]) + float(r["setup_bytes"])) / 1e6)
             for r in rows
         ]
         offline = [(float(row[column]), float(row["offline_bytes"]) / 1e6) for row in rows]
-        _line(right, 0, "between participants", traffic)
-        _line(right, 2, "from the dealer", offline)
+        _line(right, 0, "masked, between participants", traffic)
+        _line(right, 2, "masked, from the dealer", offline)
+        if against_paper:
+            theirs = [(float(row[column]), *by_paper(row)) for row in rows]
+            _line(left, 3, "paper's protocol, cost model", [(x, t.total) for x, _, t in theirs])
+            sent = [(x, cost.online / 1e6) for x, cost, _ in theirs]
+            _line(right, 3, "paper's protocol, between participants", sent)
         right.set(xlabel=label, ylabel="MB")
         for axes in (left, right):
-            axes.set(xscale="log", yscale="log") if log else axes.set_ylim(bottom=0)
-            axes.legend()
+            if log or against_paper:
+                axes.set(yscale="log")
+                axes.set_ylim(top=5 * axes.get_ylim()[1])  # room for the legend
+            else:
+                axes.set_ylim(bottom=0)
+            axes.set(xscale="log") if log else axes.locator_params(axis="x", nbins=5)
+            axes.legend(fontsize=7, loc="upper left")
         _save(figure, path)
 
     return function
@@ -139,8 +153,8 @@ def _model(path: Path, found: dict[str, list[Point]]) -> None:
 
 _FIGURES: dict[str, tuple[str, Callable[[Path, dict[str, list[Point]]], None]]] = {
     "learning": ("learning", _learning),
-    "samples": ("samples", _both("samples", "samples", "training samples")),
-    "features": ("features", _both("features", "features", "features")),
+    "samples": ("samples", _both("samples", "samples", "training samples", against_paper=True)),
+    "features": ("features", _both("features", "features", "features", against_paper=True)),
     "syn-b": ("depth", _parameters("syn-b")),
     "syn-c": ("depth", _parameters("syn-c")),
     "parties": ("parties", _both("parties", "parties", "participants")),

@@ -5,26 +5,61 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from privet.boosting.estimate import Estimate, Time, time_of
+import numpy as np
+
+from privet.boosting.estimate import Estimate, Time, estimate, time_of
+from privet.boosting.federation import Federation
+from privet.boosting.model import Feature
+from privet.boosting.params import Params
+from privet.config import Task
 from privet.runtime.network import Network
 
-_IN_MEMORY = 1 << 25
+_IN_MEMORY = 1 << 26
 """Indicator matrices of more elements lie in a file, and are read for every level."""
 
 
 def predicted(row: Mapping[str, str]) -> Time:
     """Return the time that a row should take."""
-    network = Network.parse(row["network"])
-    # Where each has a rate of its own, it is for what it sends.
-    share = 1 if network.shared else int(row["parties"])
-    rate = math.inf if network.delay_ms is None else network.mbit * 1e6 / 8 * share
-    cost = Estimate(
+    return _time(row, cost_of(row))
+
+
+def cost_of(row: Mapping[str, str]) -> Estimate:
+    """Return what a row costs, as it was computed when it was measured."""
+    return Estimate(
         rounds=int(row["predicted_rounds"]),
         online=int(row["predicted_bytes"]),
         offline=int(row["predicted_offline_bytes"]),
         memory=0,
         multiplications=int(row["products"]),
     )
+
+
+def by_paper(row: Mapping[str, str]) -> tuple[Estimate, Time]:
+    """Return what the same training would cost by the paper's protocol, and its time."""
+    parties = tuple(f"party{number}" for number in range(int(row["parties"])))
+    owners = [
+        parties[k]
+        for k, part in enumerate(np.array_split(np.arange(int(row["features"])), len(parties)))
+        for _ in part
+    ]
+    task: Task = "regression" if row["task"] == "regression" else "classification"
+    sizes = {name: int(row[name]) for name in ("tables", "depth", "buckets")}
+    federation = Federation(
+        protocol="paper",
+        params=Params(task=task, learning_rate=1.0, **sizes),
+        parties=parties,
+        features=tuple(Feature(str(j), owner) for j, owner in enumerate(owners)),
+        active=len(parties) - 1,
+    )
+    cost = estimate(federation, federation.plan(int(row["samples"])))
+    return cost, _time(row, cost)
+
+
+def _time(row: Mapping[str, str], cost: Estimate) -> Time:
+    network = Network.parse(row["network"])
+    # Where each has a rate of its own, it is for what it sends.
+    share = 1 if network.shared else int(row["parties"])
+    rate = math.inf if network.delay_ms is None else network.mbit * 1e6 / 8 * share
     crowd = (int(row["parties"]) + 1) / int(row["machine"].split()[0])
     return time_of(cost, (network.delay_ms or 0.0) / 1000, rate, crowd)
 

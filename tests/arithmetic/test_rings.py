@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from privet.arithmetic.bit_planes import pack_bits, packed_length, to_planes, unpack_bits
-from privet.arithmetic.rings import BITS, Z32, Z64, Ring, signed
+from privet.arithmetic.rings import BITS, Z32, Z36, Z64, Ring, signed
 
 NUMBERS = (Z64, Z32)
 RINGS = (*NUMBERS, BITS)
@@ -108,3 +108,14 @@ def test_bit_planes(words: list[int]) -> None:
         assert (pack_bits(bits) == planes[k]).all()
     narrow: Any = np.array([word & 0xFFFFFFFF for word in words], dtype=np.uint32)
     assert (to_planes(narrow) == planes[:32]).all()
+
+
+@given(values=st.lists(st.integers(0, 2**64 - 1), max_size=9), offset=st.integers(0, 3))
+def test_36_bits_are_sent_as_36(values: list[int], offset: int) -> None:
+    """Also when a message lies at an odd place in memory, as one cut out of a larger one may."""
+    x = np.array(values, dtype=np.uint64)
+    message = Z36.to_wire(x)
+    assert message.nbytes == Z36.wire_bytes(len(x)) == -(-36 * len(x) // 8)
+    around = np.zeros(offset + message.size, dtype=np.uint8)
+    around[offset:] = message
+    assert Z36.from_wire(around[offset:], len(x)).tolist() == [v % 2**36 for v in values]

@@ -18,7 +18,7 @@ _LIMBS = 2
 _EXACT_ROWS = 1 << 17
 # Up to this many bytes, the limbs are kept in memory as floats. Beyond, the matrix lies in a file,
 # and a block is read and converted when it is needed.
-_KEPT = 1 << 29
+_KEPT = 1 << 30
 
 
 class LimbMatrix:

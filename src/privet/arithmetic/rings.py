@@ -47,24 +47,36 @@ class Ring:
         return 4 * count + (count + 1) // 2 if self.width else self.dtype.itemsize * count
 
     def to_wire(self, x: RingArray) -> RingArray:
-        """Return a vector as it is sent: as it is, or 36 bits an element."""
+        """Return a vector as it is sent: as it is, or 36 bits an element.
+
+        First the lower 32 bits of all elements; then the upper 4, those of the first half of them
+        beside those of the second, so that both are contiguous.
+        """
         if not self.width:
             return x
-        low = x.astype(np.uint32).view(np.uint8)
-        high = ((x >> np.uint64(32)) & np.uint64(15)).astype(np.uint8)
-        if len(high) % 2:
-            high = np.append(high, np.uint8(0))
-        return np.concatenate([low, high[0::2] | (high[1::2] << np.uint8(4))])
+        count, half = len(x), (len(x) + 1) // 2
+        message = np.empty(self.wire_bytes(count), dtype=np.uint8)
+        message[: 4 * count].view(np.uint32)[:] = x
+        high = (x >> np.uint64(32)).astype(np.uint8)
+        high &= np.uint8(15)
+        packed = message[4 * count :]
+        packed[:] = high[:half]
+        packed[: count - half] |= high[half:] << np.uint8(4)
+        return message
 
     def from_wire(self, message: RingArray, count: int) -> RingArray:
         """Return the vector that was sent."""
         if not self.width:
             return message
-        low = message[: 4 * count].copy().view(np.uint32).astype(np.uint64)
-        nibbles = message[4 * count :].astype(np.uint64)
-        low[0::2] |= (nibbles[: (count + 1) // 2] & np.uint64(15)) << np.uint64(32)
-        low[1::2] |= (nibbles[: count // 2] >> np.uint64(4)) << np.uint64(32)
-        return low
+        half = (count + 1) // 2
+        low = message[: 4 * count]
+        if low.ctypes.data % 4:
+            low = low.copy()
+        x: RingArray = low.view(np.uint32).astype(np.uint64)
+        packed = message[4 * count :]
+        x[:half] |= (packed & np.uint8(15)).astype(np.uint64) << np.uint64(32)
+        x[half:] |= (packed[: count - half] >> np.uint8(4)).astype(np.uint64) << np.uint64(32)
+        return x
 
     def nbytes(self, shape: tuple[int, ...]) -> int:
         """Return how many bytes an array of that shape takes."""

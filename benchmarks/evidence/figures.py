@@ -25,12 +25,15 @@ Point = dict[str, str]
 def draw(folder: Path) -> list[str]:
     """Draw every figure that there are rows for; return their names."""
     found = {path.stem: load(path) for path in sorted(folder.glob("*.csv"))}
-    drawn = []
-    for name, (section, function) in _FIGURES.items():
-        if section in found:
-            function(folder / name, found)
-            drawn.append(name)
-    return drawn
+    names = available(folder)
+    for name in names:
+        _FIGURES[name][1](folder / name, found)
+    return names
+
+
+def available(folder: Path) -> list[str]:
+    """Return the figures that there are rows for."""
+    return [name for name, (section, _) in _FIGURES.items() if (folder / f"{section}.csv").exists()]
 
 
 def _save(figure: Any, path: Path) -> None:

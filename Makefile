@@ -26,7 +26,7 @@ demo: setup
 	$(BIN)/privet demo
 
 test: setup lint
-	$(BIN)/pytest
+	$(BIN)/pytest -n 2 --dist loadfile
 
 lint: setup
 	$(BIN)/ruff check .

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import time
 from pathlib import Path
 
@@ -38,6 +39,8 @@ def main() -> None:
         for row in rows:
             print(row.section, row.key)
     elif arguments.what == "run":
+        if arguments.quick and arguments.section is None:
+            shutil.rmtree(folder, ignore_errors=True)
         run(rows, folder)
     elif arguments.what == "show":
         drawn = figures.draw(folder)

@@ -41,7 +41,8 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Rehearsal:
     options = ("--wait=30", "--log-format=json")
     running = {name: rehearsal.start(name, "train", *options) for name in rehearsal.everybody}
     try:
-        await_event(running["bank"], "table")
+        while await_event(running["bank"], "table")["table"] < 3:
+            pass
         running["bank"].kill()
         killed = time.monotonic()
         for name in ("shop", "dealer"):

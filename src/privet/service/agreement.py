@@ -162,8 +162,10 @@ def _comparison(job: Job, statements: Mapping[str, Statement]) -> dict[str, dict
     for key in ("command", "samples", "model"):
         table[key] = {name: getattr(statements[name], key) for name in job.names}
     stages = {name: statements[name].stages for name in job.names}
-    if any(stages.values()) and not set.intersection(*(set(each) for each in stages.values())):
-        # Going on is not possible, and nobody's progress is thrown away unasked.
+    furthest = max((done for each in stages.values() for done, _ in each), default=0)
+    if furthest > 1 and not set.intersection(*(set(each) for each in stages.values())):
+        # Who fell in the first table leaves others with one that it has not: that is soon done
+        # again. Anything more is nobody's to throw away unasked.
         table["tables done"] = {
             name: ", ".join(f"{done} in run {run[:8]}" for done, run in each) or "none"
             for name, each in stages.items()

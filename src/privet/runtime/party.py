@@ -16,6 +16,7 @@ import numpy.typing as npt
 from privet.arithmetic.prg import Prg, derive_seed, fresh_seed
 from privet.arithmetic.rings import Ring, RingArray, add_counting_wraps
 from privet.arithmetic.shares import Share
+from privet.errors import PeerMisbehavedError
 from privet.runtime.correlations import CLOSING, Source
 from privet.runtime.ledger import Ledger
 from privet.runtime.opening import Fold, Opening
@@ -242,10 +243,13 @@ class Party(Runtime):
         )
         total = choice.ring.sum(np.stack([part[[0, 1 + self.index]], *parts.values()]), 0)
         thing, detail = int(total[0]), int(total[1]) - 1
+        if thing >= len(owners) or (detail >= 0) != (owners[thing] == self.index):
+            raise PeerMisbehavedError(
+                "somebody", f"sent shares that do not add up to a choice at step {self.step_name!r}"
+            )
         owner = owners[thing]
         self.ledger.record(what[0], self.names, 1, self.step_name)
         self.ledger.record(what[1], (self.names[owner],), 1, self.step_name)
-        assert (detail >= 0) == (owner == self.index)
         return thing, detail
 
     def finish(self) -> None:

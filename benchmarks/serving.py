@@ -36,13 +36,11 @@ SECONDS = 5.0
 def serving(rehearsal: Rehearsal, delay: float | None) -> Iterator[int]:
     """Run all roles of a service, and yield the port where it is asked."""
     with contextlib.ExitStack() as stack:
-        options: dict[str, list[str]] = {}
         if delay is not None:
             stack.enter_context(_behind_a_link(rehearsal, delay))
         processes = {}
         for name in rehearsal.everybody:
-            command = rehearsal.command(name, "serve", *options.get(name, []))
-            command = [part for part in command if not part.startswith(("--report", "--out"))]
+            command = rehearsal.command(name, "serve")
             if name == rehearsal.recipient:
                 command += ["--http=127.0.0.1:0", "--log-format=json"]
             if name != DEALER:

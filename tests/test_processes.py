@@ -92,12 +92,7 @@ def test_a_service_until_it_is_stopped(trained: Rehearsal) -> None:
     running = {}
     try:
         for name in trained.everybody:
-            command = [
-                part
-                for part in trained.command(name, "serve", *options[name])
-                if not part.startswith(("--report", "--out"))
-            ]
-            running[name] = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)  # noqa: S603
+            running[name] = trained.start(name, "serve", *options[name])
         port = await_event(running["shop"], "http")["port"]
         await_event(running["shop"], "serving")
         body = json.dumps({"ids": ["2-3"]}).encode()

@@ -41,9 +41,9 @@ def rows(seed: int, n_samples: int = N_SAMPLES) -> Frame:
     return Frame(("a", "b", "c", "d", "e"), columns, ids, label)
 
 
-def prepare(folder: Path, tables: int = 3, **job: str) -> Rehearsal:
+def prepare(folder: Path, tables: int = 3, names: tuple[str, ...] = NAMES, **job: str) -> Rehearsal:
     """Write the files of a federation that learns to classify."""
-    rehearsal = Rehearsal(folder, NAMES)
+    rehearsal = Rehearsal(folder, names)
     rehearsal.write_tables(rows(1), rows(2, 7))
     params = {"tables": tables, "depth": 2, "buckets": 8, "learning_rate": 1.0}
     rehearsal.write_configuration("classification", params, **job)
@@ -98,16 +98,16 @@ def run(
         job = Job.read((jobs or {}).get(name, rehearsal.job))
         if name == DEALER:
             keys = str(folder / "dealer.key"), str(folder / "dealer.crt")
-            return deal(job, Seat.take(job, DEALER, *keys, wait=wait, tell=tell))
+            return deal(Seat.take(job, DEALER, *keys, wait=wait, tell=tell))
         party = PartyFile.load(folder / "party.toml")
         seat = Seat.take(job, party.name, party.key, party.certificate, wait=wait, tell=tell)
         if verb == "train":
-            return train_part(party, job, seat, restart=restart)
+            return train_part(party, seat, restart=restart)
         file = load_own_part(party, rehearsal.part(name), None)
         if verb == "serve":
             served = read_new_rows(party, file, folder / "train.csv")
-            return serve_part(file, served, job, seat, desk if name == NAMES[-1] else None)
-        return predict_batch(file, read_new_rows(party, file, folder / "new.csv"), job, seat)
+            return serve_part(file, served, seat, desk if name == rehearsal.recipient else None)
+        return predict_batch(file, read_new_rows(party, file, folder / "new.csv"), seat)
 
     def guard(name: str, body: Callable[[str], Any]) -> None:
         try:

@@ -32,14 +32,14 @@ class Service:
         self.desk = Desk()
         self.model: Model = model_of(rehearsal)
         self.found: Run | None = None
-        ready = threading.Barrier(3)
+        ready = threading.Barrier(1 + len(rehearsal.names))
 
         def tell(event: Event) -> None:
             if event.kind == "serving":
                 ready.wait(20)
 
         def serve() -> None:
-            tells = {"bank": tell, "shop": tell}
+            tells = dict.fromkeys(rehearsal.names, tell)
             self.found = run(rehearsal, "serve", desk=self.desk, tells=tells)
 
         self.thread = threading.Thread(target=serve, daemon=True)
@@ -166,31 +166,31 @@ def test_a_page_elsewhere_is_not_answered() -> None:
         assert (status, told["status"]) == (503, "waiting")
 
 
-def test_who_has_whom_goes_to_the_recipient_alone(trained: Rehearsal) -> None:
-    """The other participant is told which ids all have, and no more."""
-    path = trained.folder / "shop" / "train.csv"
-    kept = path.read_text()
-    path.write_text("".join(line for line in kept.splitlines(True) if not line.startswith("1-3,")))
-    seen: list[list[int]] = []
+def test_who_has_whom_goes_to_the_recipient_alone(tmp_path: Path) -> None:
+    """A third participant is told which ids all have, and nothing by those who lack some."""
+    rehearsal = prepare(tmp_path, tables=1, names=("bank", "telecom", "shop"))
+    run(rehearsal, "train").checked()
+    for name, lacking in (("bank", "1-2,"), ("shop", "1-3,")):
+        path = tmp_path / name / "train.csv"
+        lines = path.read_text().splitlines(True)
+        path.write_text("".join(line for line in lines if not line.startswith(lacking)))
+    seen: list[tuple[str, list[int]]] = []
     original = SocketChannel.receive
 
     def receive(self: SocketChannel, peer: str, *arguments: Any) -> Any:
         array = original(self, peer, *arguments)
-        if self.name == "bank" and array.shape == (3,):
-            seen.append(array.tolist())
+        if self.name == "telecom" and array.shape == (3,):
+            seen.append((peer, array.tolist()))
         return array
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(SocketChannel, "receive", receive)
-        try:
-            service = Service(trained)
-        finally:
-            path.write_text(kept)
-        asked = service.desk.ask(["1-2", "1-3", "moon"])
+        service = Service(rehearsal)
+        asked = service.desk.ask(["1-1", "1-2", "1-3"])
         service.desk.close("the test is over")
         service.ended().checked()
-    assert asked.unknown == {"1-3": ["shop"], "moon": ["bank", "shop"]}
-    assert seen == [[1, 0, 0]]
+    assert asked.unknown == {"1-2": ["bank"], "1-3": ["shop"]}
+    assert seen == [("shop", [1, 0, 0])]
 
 
 def test_what_does_not_fit_into_one_run_waits() -> None:

@@ -23,6 +23,7 @@ from privet.service.events import Event, Tell
 from privet.service.files import check_writable, make_folder
 from privet.service.http import endpoint
 from privet.service.job import Job, parse_address
+from privet.service.part_file import PartFile
 from privet.service.party_file import PartyFile
 from privet.service.prediction import load_own_part, predict_batch, read_new_rows
 from privet.service.report import PartyReport, Reveal
@@ -71,14 +72,13 @@ def dealer(
 ) -> None:
     """Supply randomness to a job's participants; ends when they are done, or one has failed."""
     with telling(log_format) as tell:
-        agreed = Job.read(job)
         patience = math.inf if keep else wait
         seat = Seat.take(
-            agreed, DEALER, str(key), str(certificate), listen, wait=patience, tell=tell
+            Job.read(job), DEALER, str(key), str(certificate), listen, wait=patience, tell=tell
         )
         while True:
             try:
-                seconds = deal(agreed, seat)
+                seconds = deal(seat)
                 tell(Event("done", f"dealt in {seconds:.1f} s of computing", {"seconds": seconds}))
             except (PeerError, DisagreementError, CorrelationError) as error:
                 if not keep:
@@ -101,9 +101,9 @@ def train(
     """Train the job's model with the others, or go on where an earlier run was cut short."""
     with telling(log_format) as tell:
         _check_report(report)
-        own, agreed = PartyFile.load(party), Job.read(job)
-        seat = _seat(own, agreed, wait, tell)
-        outcome, path = train_part(own, agreed, seat, restart=restart)
+        own = PartyFile.load(party)
+        seat = _seat(own, Job.read(job), wait, tell)
+        outcome, path = train_part(own, seat, restart=restart)
         _finish(outcome, report, tell, f"your part of the model is {path}")
 
 
@@ -126,11 +126,9 @@ def predict(
         if out is not None:
             check_writable(out)
         own = PartyFile.load(party)
-        given = None if job is None else Job.read(job)
-        file = load_own_part(own, model, given)
-        agreed = given or file.job
+        file, agreed = _model(own, model, job)
         rows = read_new_rows(own, file, data)
-        outcome, found = predict_batch(file, rows, agreed, _seat(own, agreed, wait, tell))
+        outcome, found = predict_batch(file, rows, _seat(own, agreed, wait, tell))
         recipient = agreed.names[agreed.recipient_index]
         text = f"the predictions of {rows.n_samples:,} rows went to {recipient}"
         if found is not None and out is not None:
@@ -159,13 +157,11 @@ def serve(
     """Stay connected and answer predictions by ids; the recipient is asked over HTTP."""
     with telling(log_format) as tell:
         own = PartyFile.load(party)
-        given = None if job is None else Job.read(job)
-        file = load_own_part(own, model, given)
-        agreed = given or file.job
+        file, agreed = _model(own, model, job)
         rows = read_new_rows(own, file, data or own.data.path)
         seat = _seat(own, agreed, wait, tell)
         if own.name != agreed.names[agreed.recipient_index]:
-            _tell_reveals(serve_part(file, rows, agreed, seat), tell)
+            _tell_reveals(serve_part(file, rows, seat), tell)
             tell(Event("done", "the recipient has ended the service"))
             return
         host, port = parse_address(http, lowest=0)
@@ -173,7 +169,7 @@ def serve(
         with endpoint(host, port, desk, {"job": agreed.name, "model": file.model}) as found:
             tell(Event("http", f"asking is on http://{host}:{found}/predict", {"port": found}))
             stopping = partial(_close_when_stopped, desk)
-            _tell_reveals(serve_part(file, rows, agreed, seat, desk, stopping), tell)
+            _tell_reveals(serve_part(file, rows, seat, desk, stopping), tell)
         tell(Event("done", f"served {desk.served.requests:,} requests", vars(desk.served)))
 
 
@@ -188,6 +184,13 @@ def _close_when_stopped(desk: Desk) -> None:
 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, close)
+
+
+def _model(own: PartyFile, model: Path, job: Path | None) -> tuple[PartFile, Job]:
+    """Return our part of a model, and the job to predict by: the model's own, or the one given."""
+    given = None if job is None else Job.read(job)
+    file = load_own_part(own, model, given)
+    return file, given or file.job
 
 
 def _seat(own: PartyFile, job: Job, wait: float, tell: Tell) -> Seat:

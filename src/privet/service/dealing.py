@@ -13,8 +13,9 @@ from privet.service.session import Seat
 from privet.transport.channel import Channel
 
 
-def deal(job: Job, seat: Seat) -> float:
+def deal(seat: Seat) -> float:
     """Deal for one training or prediction; return the seconds of computing that it took."""
+    job = seat.job
     with seat.meet() as channel:
         agreement = agree(channel, job, Statement.of(job), None)
         seat.tell(

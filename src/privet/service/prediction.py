@@ -66,9 +66,10 @@ def read_new_rows(party: PartyFile, file: PartFile, path: str | Path) -> Frame:
 
 
 def predict_batch(
-    file: PartFile, frame: Frame, job: Job, seat: Seat
+    file: PartFile, frame: Frame, seat: Seat
 ) -> tuple[PartyReport, Predictions | None]:
     """Take part in predicting a batch; the recipient gets the predictions, the others None."""
+    job = seat.job
     with seat.meet() as channel:
         started = time.perf_counter()
         statement = Statement.of(

@@ -106,17 +106,19 @@ class Rehearsal:
         self.job.write_text("\n".join(lines) + "\n")
 
     def command(self, name: str, verb: str, *options: str) -> list[str]:
-        """Return the command line of one role: of the dealer, or to `train` or `predict`."""
+        """Return the command line of one role: of the dealer, or to `train`, `predict`, `serve`."""
         folder = self.folder / name
         if name == DEALER:
             keys = (f"--key={folder / 'dealer.key'}", f"--certificate={folder / 'dealer.crt'}")
             return _privet("dealer", f"--job={self.job}", *keys, *options)
-        common = (f"--party={folder / 'party.toml'}", f"--report={self.report(name, verb)}")
+        party, report = f"--party={folder / 'party.toml'}", f"--report={self.report(name, verb)}"
         if verb == "train":
-            return _privet("train", *common, f"--job={self.job}", *options)
-        out = (f"--out={self.predictions}",) if name == self.recipient else ()
+            return _privet("train", party, report, f"--job={self.job}", *options)
         rows = (f"--model={self.part(name)}", f"--data={folder / 'new.csv'}")
-        return _privet(verb, *common, *rows, *out, *options)
+        if verb == "serve":
+            return _privet("serve", party, *rows, *options)
+        out = (f"--out={self.predictions}",) if name == self.recipient else ()
+        return _privet("predict", party, report, *rows, *out, *options)
 
     def start(self, name: str, verb: str, *options: str) -> subprocess.Popen[str]:
         """Start one role as a process."""

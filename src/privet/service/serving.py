@@ -40,7 +40,6 @@ Predict = Callable[[IndexArray], FloatArray | None]
 def serve_part(
     file: PartFile,
     frame: Frame,
-    job: Job,
     seat: Seat,
     desk: Desk | None = None,
     on_ready: Callable[[], None] | None = None,
@@ -49,6 +48,7 @@ def serve_part(
 
     Returns what was revealed, to whom.
     """
+    job = seat.job
     with seat.meet() as channel:
         statement = Statement.of(job, command="serve", samples=0, model=file.model)
         agree(channel, job, statement, np.empty(0, dtype=np.str_))

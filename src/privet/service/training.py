@@ -58,14 +58,13 @@ class _Own:
         return self.checkpoints.load(stage)
 
 
-def train_part(
-    party: PartyFile, job: Job, seat: Seat, *, restart: bool = False
-) -> tuple[PartyReport, Path]:
+def train_part(party: PartyFile, seat: Seat, *, restart: bool = False) -> tuple[PartyReport, Path]:
     """Take part in a training; return what it took, and where our part of the model is.
 
     Where an earlier run was cut short, go on after the last table that all participants have;
     with `restart`, from the first, whatever is there.
     """
+    job = seat.job
     own = _prepare(party, job, restart)
     with seat.meet() as channel:
         started = time.perf_counter()
@@ -131,12 +130,12 @@ class _Training:
 
     def _announce(self) -> None:
         tables, done = self._plan.tables, self._done
-        cost = estimate(self._federation, self._plan, done)
         if done:
             text = f"{done} of {tables} tables are there from an earlier run"
             self._tell(Event("resumed", text, {"tables": done}))
         if done == tables:
             return
+        cost = estimate(self._federation, self._plan, done)
         self._tell(
             Event(
                 "started",

@@ -6,7 +6,6 @@ import os
 import re
 import subprocess
 import sys
-from contextlib import ExitStack
 from itertools import groupby
 from pathlib import Path
 
@@ -16,17 +15,14 @@ from privet.boosting.part import join
 from privet.data.reader import read_frame
 from privet.runtime.launcher import TUNED
 from privet.service.part_file import load_part
-from privet.transport.mesh import listen
+from privet.service.rehearsal import free_ports
 
 TUTORIAL = Path(__file__).parents[1] / "docs" / "tutorial.md"
 
 
 def test_the_tutorial(tmp_path: Path) -> None:
     text = TUTORIAL.read_text()
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(listen()) for _ in range(4)]
-        ports = [str(socket.getsockname()[1]) for socket in sockets]
-    for number, port in enumerate(ports):
+    for number, port in enumerate(free_ports(4)):
         text = text.replace(f":740{number}", f":{port}")
     blocks = re.findall(r"^```sh( \w+)?\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
     environment = {**TUNED, **os.environ}

@@ -22,8 +22,7 @@ from privet.errors import DisagreementError, ModelError, ParameterError, PeerErr
 from privet.service.events import Event
 from privet.service.job import Job
 from privet.service.part_file import load_part
-from privet.service.rehearsal import Rehearsal
-from privet.transport.mesh import listen
+from privet.service.rehearsal import Rehearsal, free_ports
 from tests.service.federation import NAMES, change, model_of, prepare, rows, run
 
 
@@ -214,9 +213,7 @@ def test_addresses_and_keys_may_change_on_the_way(tmp_path: Path) -> None:
     run(rehearsal, "train", tells=end_after(2))  # type: ignore[arg-type]
     text = rehearsal.job.read_text()
     port = Job.read(rehearsal.job).dealer.address.rpartition(":")[2]
-    with listen() as free:
-        other = str(free.getsockname()[1])
-    rehearsal.job.write_text(text.replace(port, other))
+    rehearsal.job.write_text(text.replace(port, str(free_ports(1)[0])))
     done = last_common(rehearsal)
     assert run(rehearsal, "train").checked()["bank"][0].resumed_from == done
 

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import csv
 import os
+import random
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -88,7 +89,8 @@ class Rehearsal:
             name: create_identity(name, make_folder(self.folder / name)).fingerprint
             for name in self.everybody
         }
-        addresses = dict(zip(self.everybody, _free_addresses(len(self.everybody)), strict=True))
+        ports = free_ports(len(self.everybody))
+        addresses = {n: f"127.0.0.1:{p}" for n, p in zip(self.everybody, ports, strict=True)}
         for name in self.names:
             label = 'label = "label"\n' if name == self.recipient else ""
             (self.folder / name / "party.toml").write_text(
@@ -160,11 +162,21 @@ def _privet(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "privet", *arguments]
 
 
-def _free_addresses(count: int) -> Sequence[str]:
-    """Return addresses on this machine that nobody listens on, for now."""
+def free_ports(count: int) -> list[int]:
+    """Return ports on this machine that nobody listens on, for now.
+
+    From below those that systems give to outgoing connections: of these, one may be taken at any
+    moment between our looking and somebody's listening.
+    """
+    ports: list[int] = []
     with ExitStack() as stack:
-        listeners = [stack.enter_context(listen()) for _ in range(count)]
-        return ["{}:{}".format(*listener.getsockname()[:2]) for listener in listeners]
+        for port in random.SystemRandom().sample(range(20_000, 32_000), 1000):
+            with suppress(UnavailableError):
+                stack.enter_context(listen(port=port))
+                ports.append(port)
+            if len(ports) == count:
+                return ports
+    raise UnavailableError(f"no {count} ports from 20000 to 32000 are free on this machine")
 
 
 def _write_csv(path: Path, frame: Frame, label: str | None) -> None:

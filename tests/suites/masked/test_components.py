@@ -43,10 +43,10 @@ def test_quotient(n: int, task: str, n_samples: int, l2: float) -> None:
     scales = Scales.of(plan(task, n_samples, l2))
     rng = np.random.default_rng(0)
     count = 300
-    h = scales.h_limit * np.concatenate(
+    parts = np.concatenate(
         [[0.0, 1.0], rng.random(count // 2), 2.0 ** -rng.uniform(0, 20, count - 2 - count // 2)]
     )
-    h_int = np.floor(h * 2.0**scales.h_bits).astype(np.int64)
+    h_int = np.floor(scales.h_limit * parts).astype(np.int64)
     y = h_int / 2.0**scales.h_bits + scales.l2 / 2.0 ** (scales.h_bits + scales.y_bits)
     largest = min(scales.largest_weight, 2.0**32 / 2.0**scales.g_bits / y.min())
     g_int = np.rint(y * rng.uniform(-1, 1, count) * largest * 2.0**scales.g_bits).astype(np.int64)
@@ -64,8 +64,8 @@ def test_quotient(n: int, task: str, n_samples: int, l2: float) -> None:
     # narrowing leaves, and one of the 28 bits that are kept of it.
     bound = np.abs(exact) * ((2**-10.6 + 2**-11 + 2**-10) ** 2 + 2**-21)
     bound += scales.largest_weight * 2.0**-26 + 2.0 ** (scales.narrowing - scales.g_bits) / y
-    assert (np.abs(signed(found) * unit(scales) - exact) <= bound).all()
-    opened = OpenMasked.cost([(h.shape, Z36), (h.shape, scales.h_ring)], n)
+    assert (np.abs(signed(found) * float(unit(scales)) - exact) <= bound).all()
+    opened = OpenMasked.cost([((count,), Z36), ((count,), scales.h_ring)], n)
     assert cost == opened + quotient_cost(scales, (count,), Z36, scales.h_ring, n)
 
 
@@ -103,7 +103,7 @@ def test_scales_leave_no_room_for_overflow() -> None:
                 scales = Scales.of(plan(task, n_samples, l2))
                 room = n_samples * (0.5 if task == "regression" else 1.0)
                 assert room * 2.0**scales.g_bits <= 2**33
-                largest = scales.h_limit * 2.0 ** (scales.h_bits + scales.y_bits) + scales.l2
+                largest = (scales.h_limit << scales.y_bits) + scales.l2
                 assert scales.top / 2 <= largest
                 assert largest <= scales.top < 2**35
                 exact = l2 * 2.0 ** (scales.h_bits + scales.y_bits)

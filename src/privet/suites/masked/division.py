@@ -7,10 +7,12 @@ corrects it. Bounds and errors: docs/decisions/0014-quotients.md.
 
 from __future__ import annotations
 
+from fractions import Fraction
 from math import prod
 
 import numpy as np
 
+from privet.arithmetic.exact import nearest
 from privet.arithmetic.rings import Z8, Z32, Z36, Z64, Ring
 from privet.arithmetic.shares import Share
 from privet.gates.gate import Cost
@@ -93,8 +95,7 @@ def quotient(
             error = error * (1 << -drop)
         masked_error = mask(runtime, low_bits(error, _error_ring(scales)))
         e = signed_lift(runtime, masked_error, shift=max(drop, 0))
-        one = round(whole * 2.0**-drop)
-        factor = e + (one - np.asarray(bias).astype(np.int64))
+        factor = e + (_one(scales) - np.asarray(bias).astype(np.int64))
         result: Share = polynomial(runtime, [(1, (numerator, z, factor))])
         return result
 
@@ -109,11 +110,15 @@ def _dropped(scales: Scales) -> int:
     return max(scales.narrowing, scales.weight_bits - 28)
 
 
-def unit(scales: Scales) -> float:
+def _one(scales: Scales) -> int:
+    """Return 1 in the units of a guess's error, once that is scaled down."""
+    return nearest(scales.top << GUESS_BITS, -newton_shift(scales))
+
+
+def unit(scales: Scales) -> Fraction:
     """Return what one unit of a quotient is worth."""
-    one = round((scales.top << GUESS_BITS) * 2.0 ** -newton_shift(scales))
     power = _dropped(scales) - GUESS_BITS + scales.h_bits + scales.y_bits - scales.g_bits
-    return float(2.0**power / (scales.top * one))
+    return Fraction(2) ** power / (scales.top * _one(scales))
 
 
 def exponent_thresholds(scales: Scales) -> tuple[tuple[int, int], list[int], int]:
@@ -123,7 +128,7 @@ def exponent_thresholds(scales: Scales) -> tuple[tuple[int, int], list[int], int
     are dropped: a unit of a sixteenth of l2 is fine enough, since m may leave [top / 2, top) by
     that much.
     """
-    bits = int(scales.h_limit * 2.0**scales.h_bits).bit_length()
+    bits = scales.h_limit.bit_length()
     drop = min(bits - 1, max(0, (scales.l2 >> scales.y_bits).bit_length() - 5))
     width = bits + 1 - drop
     digits = -(-(width - 1) // 8)

@@ -3,16 +3,17 @@
 Gradients are summed over Z36, so their fraction bits are what N samples leave. A sum of second
 derivatives plus l2, y, is normalised by a power of two to m in [top / 2, top); quotients follow
 from fixed bit budgets below 2^62 (docs/decisions/0014-quotients.md).
+
+Everything here is computed in integers and fractions, and comes out the same at everybody.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import lru_cache
 
-import numpy as np
-
+from privet.arithmetic.exact import ceil_log2, floor_log2, nearest
 from privet.arithmetic.rings import Z16, Z32, Z36, Ring
 from privet.errors import ParameterError
 from privet.suites.plan import Plan
@@ -48,10 +49,10 @@ class Scales:
     """l2 in units of y."""
     exponents: int
     """How often l2 can be doubled without passing the largest y."""
-    largest_weight: float
+    largest_weight: int
     """The largest leaf value in size that is computed rightly."""
-    h_limit: float
-    """No sum of second derivatives is larger."""
+    h_limit: int
+    """No sum of second derivatives is larger, in their units."""
 
     @classmethod
     def of(cls, plan: Plan) -> Scales:
@@ -59,18 +60,19 @@ class Scales:
         regression = plan.task == "regression"
         # A sum of residuals is at most N times their root mean square: a regression's label has
         # one of at most 1/2, and training lowers it.
-        room = plan.n_samples * (0.5 if regression else 1.0)
-        g_bits = min(20, math.floor(SUM_BITS - math.log2(room)))
-        h_limit = plan.n_samples * (1.0 if regression else 0.25)
-        h_bits = 0 if regression else min(20, math.floor(math.log2(LARGEST_H / h_limit)))
+        room = Fraction(plan.n_samples, 2 if regression else 1)
+        g_bits = min(20, floor_log2((1 << SUM_BITS) / room))
+        largest_h = Fraction(plan.n_samples, 1 if regression else 4)
+        h_bits = 0 if regression else min(20, floor_log2(LARGEST_H / largest_h))
         if g_bits < 12:
             raise ParameterError(
                 f"protocol: masked sums gradients of at most {1 << 21} samples with 12 fraction "
                 f"bits, not of {plan.n_samples}: use fewer samples"
             )
-        y_bits, l2 = _l2_in_units(plan.l2, h_bits, h_limit)
-        largest = h_limit * 2.0 ** (h_bits + y_bits) + l2
-        exponents = math.floor(math.log2(largest / l2))
+        h_limit = int(largest_h * (1 << h_bits))
+        y_bits, l2 = _l2_in_units(Fraction(plan.l2) * (1 << h_bits), h_limit)
+        largest = (h_limit << y_bits) + l2
+        exponents = floor_log2(Fraction(largest, l2))
         if largest >= LARGEST_Y or exponents > MOST_EXPONENTS:
             raise ParameterError(
                 f"l2: {plan.l2:g} with {plan.n_samples} samples needs more than the "
@@ -78,14 +80,14 @@ class Scales:
             )
         small = regression and plan.n_samples < 1 << 15
         return cls(
-            g_bits,
-            h_bits,
-            Z16 if small else Z32,
-            y_bits,
-            l2,
-            exponents,
-            8.0 if regression else 64.0,
-            h_limit,
+            g_bits=g_bits,
+            h_bits=h_bits,
+            h_ring=Z16 if small else Z32,
+            y_bits=y_bits,
+            l2=l2,
+            exponents=exponents,
+            largest_weight=8 if regression else 64,
+            h_limit=h_limit,
         )
 
     @property
@@ -99,10 +101,15 @@ class Scales:
         return Z32 if self.top < 1 << 30 else Z36
 
     @property
+    def wave_bits(self) -> int:
+        """Fraction bits of the sigmoid, of which 28 can be dropped on the way to 36 bits."""
+        return self.g_bits + 64 - Z36.bits
+
+    @property
     def weight_bits(self) -> int:
         """How many bits G has when it is normalised along with y."""
-        largest = self.largest_weight * self.top * 2.0 ** (self.g_bits - self.h_bits - self.y_bits)
-        return math.ceil(math.log2(largest))
+        fraction = self.g_bits - self.h_bits - self.y_bits
+        return ceil_log2(self.largest_weight * self.top) + fraction
 
     @property
     def narrowing(self) -> int:
@@ -117,33 +124,50 @@ class Scales:
     def guess(self) -> tuple[list[int], int, int]:
         """Return the integer polynomial whose value at m >> shift is 2^scale * top / m, about.
 
-        As coefficients, from the constant one up, the shift and the scale: least squares of the
-        relative error on Chebyshev's nodes of [0.47, 1.06].
+        As coefficients, from the constant one up, the shift and the scale.
         """
         shift = max(0, self.top.bit_length() - COARSE_BITS)
         scale = 58
-        coarse = self.top / 2**shift
-        coefficients = [round(a * 2.0**scale / coarse**k) for k, a in enumerate(_reciprocal())]
-        return coefficients, shift, scale
+        coarse = Fraction(self.top, 1 << shift)
+        return [nearest(a / coarse**k, scale) for k, a in enumerate(_reciprocal())], shift, scale
 
 
 @lru_cache(maxsize=1)
-def _reciprocal() -> list[float]:
-    """Return the polynomial that is 1 / x, about, on [0.47, 1.06]."""
-    x = 0.765 + 0.295 * np.cos(np.pi * (np.arange(200) + 0.5) / 200)
-    powers = np.vander(x, DEGREE + 1, increasing=True)
-    fitted = np.linalg.lstsq(powers * x[:, None], np.ones(200), rcond=None)[0]
-    return [float(a) for a in fitted]
+def _reciprocal() -> tuple[Fraction, ...]:
+    """Return the polynomial p that is 1 / x, about, on [0.47, 1.06]: that of least relative error.
+
+    1 - x p(x) is 1 at 0; of all such polynomials Chebyshev's T, scaled to the interval, stays
+    closest to 0 there: 1 - x p(x) = T(u(x)) / T(u(0)), with u from the interval to [-1, 1].
+    """
+    low, high = Fraction(47, 100), Fraction(106, 100)
+    line = [-(high + low) / (high - low), 2 / (high - low)]  # u(x), from the constant up
+    before, chebyshev = [Fraction(1)], line
+    for _ in range(DEGREE):
+        twice = [2 * a for a in _product(line, chebyshev)]
+        before, chebyshev = chebyshev, _difference(twice, before)
+    return tuple(-a / chebyshev[0] for a in chebyshev[1:])
 
 
-def _l2_in_units(l2: float, h_bits: int, h_limit: float) -> tuple[int, int]:
+def _product(p: list[Fraction], q: list[Fraction]) -> list[Fraction]:
+    result = [Fraction(0)] * (len(p) + len(q) - 1)
+    for i, a in enumerate(p):
+        for j, b in enumerate(q):
+            result[i + j] += a * b
+    return result
+
+
+def _difference(p: list[Fraction], q: list[Fraction]) -> list[Fraction]:
+    return [a - (q[k] if k < len(q) else 0) for k, a in enumerate(p)]
+
+
+def _l2_in_units(l2: Fraction, h_limit: int) -> tuple[int, int]:
     """Return how many fraction bits y has beyond h's, and l2 in its units: exactly, if possible."""
-    best = (0, max(1, round(l2 * 2.0**h_bits)))
+    best = (0, max(1, nearest(l2)))
     for bits in range(29):
-        value = l2 * 2.0 ** (h_bits + bits)
-        if h_limit * 2.0 ** (h_bits + bits) + value >= LARGEST_Y:
+        value = l2 * (1 << bits)
+        if (h_limit << bits) + value >= LARGEST_Y:
             break
-        best = (bits, max(1, round(value)))
+        best = (bits, max(1, nearest(value)))
         if value == best[1]:
             break
     return best

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fractions import Fraction
 
 import numpy as np
 
+from privet.arithmetic.exact import ceil_log2, nearest
 from privet.arithmetic.rings import Z32, Z36
 from privet.arithmetic.shares import Share, stack
 from privet.arrays import BucketArray
@@ -14,7 +16,7 @@ from privet.gates.histogram import Indicators, histogram
 from privet.gates.masked import Lifted, Masked, combine, mask, unmasked
 from privet.gates.polynomial import polynomial
 from privet.gates.shrink import shrink
-from privet.gates.waves import SCORE_BITS, WAVE_BITS, waves
+from privet.gates.waves import SCORE_BITS, waves
 from privet.runtime.runtime import Runtime
 from privet.suites.masked.division import low_bits, quotient, signed_lift, unit
 from privet.suites.masked.scales import Scales
@@ -64,10 +66,11 @@ def root(
                 g = shrink(runtime, _row(score - label), bits=drop, rings=(Z36,))
             ones = np.ones((1, plan.n_samples), dtype=scales.h_ring.dtype)
             return [g, unmasked(runtime, ones, scales.h_ring)]
-        found_waves = waves(runtime, mask(runtime, low_bits(score, Z32)))
+        wave_bits = scales.wave_bits
+        found_waves = waves(runtime, mask(runtime, low_bits(score, Z32)), bits=wave_bits)
         p, h_share = found_waves[0], found_waves[1]
-        difference = p - label * (1 << (2 * WAVE_BITS - SCORE_BITS))
-        bits = [2 * WAVE_BITS - scales.g_bits, 2 * WAVE_BITS - scales.h_bits]
+        difference = p - label * (1 << (wave_bits - SCORE_BITS))
+        bits = [wave_bits - scales.g_bits, wave_bits - scales.h_bits]
         both = _row(difference), _row(h_share)
         with indicators.ahead(runtime):
             rings = (Z36, scales.h_ring)
@@ -213,11 +216,19 @@ def leaf_values(
         g, h = mask(runtime, *sums)
         weight = quotient(runtime, scales, g, h)
         w = signed_lift(runtime, mask(runtime, weight), shift=WEIGHT_SHIFT)
-        value = plan.learning_rate * unit(scales) * 2.0 ** (WEIGHT_SHIFT + SCORE_BITS)
-        # In fixed point with as many bits as the product with 2^30 leaves.
-        bits = min(32, 30 - max(0, int(np.ceil(np.log2(value)))))
-        scaled = polynomial(runtime, [(-round(value * 2.0**bits), (w,))])
+        factor, bits = leaf_factor(plan, scales)
+        scaled = polynomial(runtime, [(-factor, (w,))])
         return rounded(runtime, scaled, bits)
+
+
+def leaf_factor(plan: Plan, scales: Scales) -> tuple[int, int]:
+    """Return what turns a quotient into a leaf value, and how many fraction bits that has.
+
+    The learning rate and the quotient's unit, in as many bits as the product with 2^30 leaves.
+    """
+    value = Fraction(plan.learning_rate) * unit(scales) * (1 << (WEIGHT_SHIFT + SCORE_BITS))
+    bits = min(32, 30 - max(0, ceil_log2(value)))
+    return nearest(value, bits), bits
 
 
 def rounded(runtime: Runtime, x: Share, bits: int) -> Share:

@@ -7,7 +7,7 @@ the next stage. Nobody learns anything but what the last winner carries, when it
 
 from __future__ import annotations
 
-import math
+from functools import lru_cache
 from itertools import combinations
 
 import numpy as np
@@ -25,31 +25,30 @@ SCORE_WIDTH = 48
 """Bits that scores are compared on: the leading ones of 64."""
 # A delay is worth about as many comparisons as its 5 ms take bytes at 100 Mbit/s.
 _ROUND_IN_PAIRS = 6000
+_LARGEST_GROUP = 128  # wins are counted over Z8
+_STAGES = 4
 
 
 def group_sizes(candidates: int) -> list[int]:
     """Return the sizes of the groups of each stage: what costs least in comparisons and rounds."""
-    best = _cost(candidates, [candidates]), [candidates]
-    for stages in (2, 3, 4):
-        ideal = candidates ** (1 / stages)
-        for factor in (0.5, 0.7, 1.0, 1.4):
-            sizes, left = [], candidates
-            for stage in range(stages - 1):
-                size = max(2, min(left, round(ideal * factor ** (1 / (stage + 1)))))
-                sizes.append(size)
-                left = math.ceil(left / size)
-            sizes.append(left)
-            if max(sizes) <= 128:
-                best = min(best, (_cost(candidates, sizes), sizes))
-    return best[1]
+    return list(_cheapest(candidates, _STAGES)[1])
 
 
-def _cost(candidates: int, sizes: list[int]) -> float:
-    pairs, left = 0, candidates
-    for size in sizes:
-        left = math.ceil(left / size)
-        pairs += left * size * (size - 1) // 2
-    return pairs + (3 * len(sizes) + (1e9 if max(sizes) > 128 else 0)) * _ROUND_IN_PAIRS
+@lru_cache(maxsize=1 << 16)
+def _cheapest(candidates: int, stages: int) -> tuple[int, tuple[int, ...]]:
+    """Return the least cost, in comparisons, of finding the best, and the sizes of the groups."""
+    opening = 3 * _ROUND_IN_PAIRS
+    best: tuple[int, tuple[int, ...]] = (1 << 62, ())
+    if candidates <= _LARGEST_GROUP:
+        best = opening + candidates * (candidates - 1) // 2, (candidates,)
+    for size in range(2, min(candidates, _LARGEST_GROUP) + 1) if stages > 1 else ():
+        groups = -(-candidates // size)
+        own = opening + groups * size * (size - 1) // 2
+        if own >= best[0]:
+            break
+        rest, sizes = _cheapest(groups, stages - 1)
+        best = min(best, (own + rest, (size, *sizes)))
+    return best
 
 
 def best(runtime: Runtime, scores: Share, carried: np.ndarray) -> Share:
@@ -62,7 +61,7 @@ def best(runtime: Runtime, scores: Share, carried: np.ndarray) -> Share:
     load: Share | None = None
     with runtime.step("tournament"):
         for size in group_sizes(scores.size):
-            groups = math.ceil(scores.size / size)
+            groups = -(-scores.size // size)
             with runtime.step("enter"):
                 entered = [scores] if load is None else [scores, load]
                 masked = mask(runtime, *entered)
@@ -101,7 +100,7 @@ def best_cost(candidates: int, carried: int, n_parties: int) -> Cost:
     """Return the cost of `best`."""
     cost, left, first = Cost(), candidates, True
     for size in group_sizes(candidates):
-        groups = math.ceil(left / size)
+        groups = -(-left // size)
         shapes = [((left,), Z64)] + ([] if first else [((carried, left), Z32)])
         cost += OpenMasked.cost(shapes, n_parties)
         pairs = groups * size * (size - 1) // 2

@@ -6,10 +6,11 @@ iterations and the fraction bits were chosen: docs/decisions/0011-division.md.
 
 from __future__ import annotations
 
-import math
+from fractions import Fraction
 
 import numpy as np
 
+from privet.arithmetic.exact import ceil_log2
 from privet.arithmetic.fixed_point import FixedPoint
 from privet.arithmetic.rings import Z64
 from privet.arithmetic.shares import Share
@@ -28,7 +29,7 @@ def reciprocal_bits(least: float) -> int:
 
     Their products, 1 / least at most with twice the bits, must stay below 2^62.
     """
-    return 30 - max(0, math.ceil(-math.log2(least) / 2))
+    return 30 - max(0, (ceil_log2(1 / Fraction(least)) + 1) // 2)
 
 
 def reciprocal(runtime: Runtime, y: Share, *, bits: int, start_bits: int = START_BITS) -> Share:

@@ -12,6 +12,7 @@ import numpy as np
 
 from privet.boosting.model import Model
 from privet.boosting.part import join
+from privet.config import Task
 from privet.data.frame import Frame
 from privet.runtime.roles import DEALER
 from privet.service.dealing import deal
@@ -30,23 +31,31 @@ NAMES = ("bank", "shop")
 N_SAMPLES = 40
 
 
-def rows(seed: int, n_samples: int = N_SAMPLES) -> Frame:
+def rows(seed: int, n_samples: int = N_SAMPLES, task: Task = "classification") -> Frame:
     """Return five columns, one with ties and missing values, and a label that depends on them."""
     rng = np.random.default_rng(seed)
     columns = rng.normal(size=(5, n_samples))
     columns[1] = np.round(columns[1])
     columns[1, rng.random(n_samples) < 0.2] = np.nan
-    label = (columns[0] + np.nan_to_num(columns[1]) - columns[4] > 0).astype(np.float64)
+    label = columns[0] + np.nan_to_num(columns[1]) - columns[4]
+    if task == "classification":
+        label = (label > 0).astype(np.float64)
     ids = np.array([f"{seed}-{number}" for number in range(n_samples)])
     return Frame(("a", "b", "c", "d", "e"), columns, ids, label)
 
 
-def prepare(folder: Path, tables: int = 3, names: tuple[str, ...] = NAMES, **job: str) -> Rehearsal:
-    """Write the files of a federation that learns to classify."""
+def prepare(
+    folder: Path,
+    tables: int = 3,
+    names: tuple[str, ...] = NAMES,
+    task: Task = "classification",
+    **job: str,
+) -> Rehearsal:
+    """Write the files of a federation that learns to classify, or a number."""
     rehearsal = Rehearsal(folder, names)
-    rehearsal.write_tables(rows(1), rows(2, 7))
+    rehearsal.write_tables(rows(1, task=task), rows(2, 7, task))
     params = {"tables": tables, "depth": 2, "buckets": 8, "learning_rate": 1.0}
-    rehearsal.write_configuration("classification", params, **job)
+    rehearsal.write_configuration(task, params, **job)
     return rehearsal
 
 

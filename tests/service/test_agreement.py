@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import hmac
 import threading
 from pathlib import Path
+from pydoc import locate
 from typing import Any
 
 import numpy as np
@@ -13,7 +16,7 @@ import pytest
 from privet.errors import DataError, DisagreementError, PeerError, PeerMisbehavedError
 from privet.service.agreement import Statement, agree
 from privet.service.job import Job
-from privet.service.messages import MAX_BYTES, TAG, receive, swap
+from privet.service.messages import MAX_BYTES, TAG, pack, receive, swap
 from privet.service.rehearsal import Rehearsal
 from privet.transport.channel import Channel
 from privet.transport.memory import memory_channels
@@ -64,17 +67,79 @@ def test_misaligned_ids(tmp_path: Path) -> None:
     errors = run(rehearsal, "train").errors
     for name in (*NAMES, "dealer"):
         assert isinstance(errors[name], DisagreementError), errors[name]
-        assert "ids: the samples at" in str(errors[name])
+        assert "ids: the samples of bank are not those of shop" in str(errors[name])
         assert "sort all tables by id" in str(errors[name])
+
+
+def test_nobody_gets_ids_to_search(job: Job) -> None:
+    """Participants, who have the key, are sent no digest; the dealer, who is, has not the key."""
+    channels = memory_channels([*NAMES, "dealer"])
+    ids = np.array(["x", "y", "z"])
+    sent: dict[tuple[str, str], list[bytes]] = {}
+    for name, channel in channels.items():
+
+        def send(
+            peer: str, array: Any, tag: int = 0, me: str = name, inner: Any = channel.send
+        ) -> None:
+            sent.setdefault((me, peer), []).append(array.tobytes())
+            inner(peer, array, tag)
+
+        channel.send = send  # type: ignore[method-assign]
+    stated = [statement(job), statement(job), Statement.of(job)]
+    found = agreeing(job, *stated, channels=channels)
+    assert not [error for error in found.values() if isinstance(error, Exception)]
+    key = b"".join(bytes.fromhex(each.nonce) for each in stated[:2])
+    digest = hmac.new(key, pack(ids.tolist()), hashlib.sha256).digest()
+    receivers = {to for (_, to), messages in sent.items() if digest in b"".join(messages)}
+    assert receivers == {"dealer"}
+    for_dealer = b"".join(b"".join(sent[name, "dealer"]) for name in NAMES)
+    for each in stated[:2]:
+        assert each.nonce.encode() not in for_dealer
+        assert bytes.fromhex(each.nonce) not in for_dealer
+
+
+def test_other_numbers_are_named_on_all_sides(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One participant whose arithmetic, or whose constants, differ in a last bit."""
+
+    def at_shop(function: Any, changed: Any) -> Any:
+        def patched(*arguments: Any) -> Any:
+            result = function(*arguments)
+            return changed(result) if threading.current_thread().name == "shop" else result
+
+        return patched
+
+    def series(numbers: Any) -> Any:
+        (first, *rest), slopes = numbers
+        return (first + 1, *rest), slopes
+
+    def waves(both: Any) -> Any:
+        both[0][17] += 1
+        return both
+
+    for place, changed, what in (
+        ("privet.suites.masked.suite.coefficients", series, "numbers of the sigmoid"),
+        ("privet.arithmetic.circle.waves", waves, "numbers of this machine's sines"),
+    ):
+        with monkeypatch.context() as patch:
+            patch.setattr(place, at_shop(locate(place), changed))
+            stated = statement(job, features=["a"]), statement(job, features=["b"])
+            found = agreeing(job, *stated, Statement.of(job))
+        for name, error in found.items():
+            assert isinstance(error, DisagreementError), (name, error)
+            assert f"{what}: " in str(error)
+            assert "train noise" in str(error)
+            assert ("at shop" in str(error)) == (name != "shop")
 
 
 def statement(job: Job, **values: Any) -> Statement:
     return Statement.of(job, command="train", samples=3, n_features=1, **values)
 
 
-def agreeing(job: Job, *statements: Statement | bytes) -> dict[str, Any]:
+def agreeing(
+    job: Job, *statements: Statement | bytes, channels: dict[str, Any] | None = None
+) -> dict[str, Any]:
     """Let two participants and the dealer agree; return what each found or raised."""
-    channels = memory_channels([*NAMES, "dealer"])
+    channels = channels or memory_channels([*NAMES, "dealer"])
     ids = np.array(["x", "y", "z"])
 
     def role(name: str, said: Statement | bytes) -> Any:
@@ -92,8 +157,8 @@ def agreeing(job: Job, *statements: Statement | bytes) -> dict[str, Any]:
             found[name] = error
 
     threads = [
-        threading.Thread(target=guard, args=arguments, daemon=True)
-        for arguments in zip(channels, statements, strict=True)
+        threading.Thread(target=guard, args=(name, said), name=name, daemon=True)
+        for name, said in zip(channels, statements, strict=True)
     ]
     for thread in threads:
         thread.start()

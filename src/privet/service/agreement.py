@@ -1,8 +1,14 @@
 """Making sure, before anything is computed, that all mean the same job, version and samples.
 
 Each states what it was asked to do, to everybody else. Every difference between any two is found
-by all of them, since all compare with all; so each ends by itself, naming what differs. Ids are
-compared by a digest under a key that the participants draw together and the dealer never sees.
+by all of them, since all compare with all; so each ends by itself, naming what differs.
+
+Then each tells digests of all numbers that it will multiply shares with, and of what its machine
+makes of known sums: participants that computed differently would train noise and not notice.
+
+Ids are compared by the dealer: each participant sends it a digest under a key that the participants
+draw together and the dealer never sees. So nobody who has the key gets a digest to try ids on, and
+who has the digests has no key.
 """
 
 from __future__ import annotations
@@ -13,23 +19,29 @@ import json
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import Field, ValidationError
 
+from privet.arithmetic.probe import probe
 from privet.arrays import TextArray
 from privet.boosting.model import Feature
 from privet.config import explain, printable, quoted
 from privet.errors import DisagreementError, PeerMisbehavedError
 from privet.runtime.roles import DEALER
 from privet.service.job import Job
-from privet.service.messages import pack, swap
+from privet.service.messages import pack, receive, send, swap
 from privet.service.records import Name, Record
 from privet.transport.channel import Channel
 from privet.version import __version__
 
 DEADLINE = 10.0
 """Seconds without a sign of life after which a peer is given up, once all have agreed."""
+_SAME = b"the same"
+_UNLIKE_MACHINES = (
+    "participants would multiply shares with different numbers and train noise: install the same "
+    "release of this software everywhere, and report it if that is what differs already"
+)
 Command = Literal["train", "predict", "serve"]
 Stage = tuple[int, str]
 """How many tables a training had done, and in which run."""
@@ -58,6 +70,15 @@ class Statement(Record):
     def of(cls, job: Job, **values: Any) -> Statement:
         """Return what somebody with this job and version states."""
         return cls(version=__version__, terms=job.terms(), nonce=secrets.token_hex(32), **values)
+
+
+class Numbers(Record):
+    """Digests of the numbers that somebody will compute with, by what they are for."""
+
+    digests: Annotated[dict[Name, Name], Field(max_length=100)]
+
+
+_Stated = TypeVar("_Stated", bound=Record)
 
 
 @dataclass(frozen=True)
@@ -90,23 +111,28 @@ def agree(channel: Channel, job: Job, statement: Statement, ids: TextArray | Non
         channel,
         {"version": {p: _version(p, c) for p, c in received.items()} | {channel.name: __version__}},
     )
-    statements = {peer: _parse(peer, content) for peer, content in received.items()}
+    statements = {peer: _parse(Statement, peer, content) for peer, content in received.items()}
     statements[channel.name] = statement
     _refuse_differences(channel, _comparison(job, statements))
     participants = [statements[name] for name in job.names]
-    nonces = b"".join(bytes.fromhex(s.nonce) for s in participants)
-    _compare_ids(channel, nonces, ids)
     first = participants[0]
     if first.command is None or first.samples is None:
         raise PeerMisbehavedError(job.names[0], "stated nothing to do")
-    channel.deadline = DEADLINE
-    return Agreement(
+    nonces = b"".join(bytes.fromhex(s.nonce) for s in participants)
+    agreement = Agreement(
         command=first.command,
         run=hashlib.sha256(nonces + bytes.fromhex(statements[DEALER].nonce)).hexdigest(),
         samples=first.samples,
         features=_features(job, participants),
         stage=_stage(participants),
     )
+    _compare_numbers(channel, job, agreement)
+    if ids is None:
+        _judge_ids(channel, job.names)
+    else:
+        _compare_ids(channel, nonces, ids)
+    channel.deadline = DEADLINE
+    return agreement
 
 
 def _version(peer: str, content: bytes) -> str:
@@ -118,17 +144,20 @@ def _version(peer: str, content: bytes) -> str:
     return quoted(found)
 
 
-def _parse(peer: str, content: bytes) -> Statement:
+def _parse(kind: type[_Stated], peer: str, content: bytes) -> _Stated:
     try:
-        return Statement.model_validate_json(content)
+        return kind.model_validate_json(content)
     except ValidationError as error:
         raise PeerMisbehavedError(peer, f"stated nonsense: {quoted(explain(error), 300)}") from None
 
 
-def _refuse_differences(channel: Channel, table: Mapping[str, Mapping[str, Any]]) -> None:
+def _refuse_differences(
+    channel: Channel,
+    table: Mapping[str, Mapping[str, Any]],
+    advice: str = "use the same job file everywhere",
+) -> None:
     """Raise DisagreementError unless everything is the same at everybody who states it."""
     complaints = []
-    advice = "use the same job file everywhere"
     for key, values in table.items():
         if all(value == next(iter(values.values())) for value in values.values()):
             continue
@@ -173,27 +202,51 @@ def _comparison(job: Job, statements: Mapping[str, Statement]) -> dict[str, dict
     return table
 
 
-def _compare_ids(channel: Channel, key: bytes, ids: TextArray | None) -> None:
-    """Raise DisagreementError unless all participants have the same ids in the same order.
+def _compare_numbers(channel: Channel, job: Job, agreement: Agreement) -> None:
+    """Raise DisagreementError unless all will compute with the same numbers."""
+    constants: dict[str, object] = {f"this machine's {k}": v for k, v in probe().items()}
+    if agreement.command == "train":
+        federation = job.federation(agreement.features)
+        constants |= federation.suite.constants(federation.plan(agreement.samples))
+    digests = {f"numbers of {k}": _digest(value) for k, value in constants.items()}
+    ours = Numbers(digests=digests)
+    received = swap(channel, dict.fromkeys(channel.peers, ours.model_dump_json().encode()))
+    stated = {peer: _parse(Numbers, peer, content).digests for peer, content in received.items()}
+    stated[channel.name] = digests
+    keys = dict.fromkeys(key for each in stated.values() for key in each)
+    table = {k: {name: each.get(k) for name, each in stated.items()} for k in keys}
+    _refuse_differences(channel, table, advice=_UNLIKE_MACHINES)
 
-    The dealer, which takes no part in comparing, is told what came out.
-    """
-    others = []
-    if ids is not None:
-        ours = hmac.new(key, pack(str(i) for i in ids), hashlib.sha256).digest()
-        peers = [peer for peer in channel.peers if peer != DEALER]
-        theirs = swap(channel, dict.fromkeys(peers, ours))
-        others = [peer for peer in peers if theirs[peer] != ours]
-    verdict = b"different" if others else b"the same"
-    told = swap(channel, dict.fromkeys(channel.peers, verdict))
-    # Where somebody else is the odd one out, it is enough to know that there is one.
-    concerned = others or [peer for peer, its in told.items() if its != b"the same"]
-    if concerned:
-        channel.close()
-        raise DisagreementError(
-            f"ids: the samples at {' and '.join(concerned)} are not the others', or in another "
-            "order: sort all tables by id, and keep the ids that all have"
-        )
+
+def _digest(value: object) -> str:
+    return hashlib.sha256(json.dumps(value).encode()).hexdigest()[:16]
+
+
+def _compare_ids(channel: Channel, key: bytes, ids: TextArray) -> None:
+    """Let the dealer compare ids; raise DisagreementError unless all have the same in order."""
+    ours = hmac.new(key, pack(str(i) for i in ids), hashlib.sha256).digest()
+    verdict = swap(channel, {DEALER: ours})[DEALER]
+    if verdict != _SAME:
+        _refuse_ids(channel, quoted(verdict.decode(errors="replace"), 300))
+
+
+def _judge_ids(channel: Channel, participants: Sequence[str]) -> None:
+    """Compare the participants' digests of ids, as the dealer, and tell all what came out."""
+    groups: dict[bytes, list[str]] = {}
+    for name in participants:
+        groups.setdefault(receive(channel, name), []).append(name)
+    first, *others = (" and ".join(names) for names in groups.values())
+    told = f"the samples of {first} are not those of {' or of '.join(others)}"
+    send(channel, participants, told.encode() if others else _SAME)
+    if others:
+        _refuse_ids(channel, told)
+
+
+def _refuse_ids(channel: Channel, told: str) -> None:
+    channel.close()
+    raise DisagreementError(
+        f"ids: {told}, or in another order: sort all tables by id, and keep the ids that all have"
+    )
 
 
 def _features(job: Job, participants: Sequence[Statement]) -> tuple[Feature, ...]:

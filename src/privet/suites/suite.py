@@ -47,6 +47,15 @@ class Suite(ABC):
         """Return how many products of numbers a participant's dense work on a table takes."""
         return 0
 
+    @classmethod
+    @abstractmethod
+    def constants(cls, plan: Plan) -> dict[str, object]:
+        """Return every public number that multiplies a share, scales it or decides a shape.
+
+        By what they are for, as integers, strings and lists of these: all compare digests of them
+        before they start, since one that differs at one participant makes noise of everything.
+        """
+
     @abstractmethod
     def setup(self) -> None:
         """Share what stays the same for all tables."""
@@ -62,4 +71,7 @@ class Suite(ABC):
     @classmethod
     @abstractmethod
     def infer(cls, runtime: Runtime, tests: AppliedTests, leaf_values: Share) -> Share:
-        """Return a share of what tables, (tables, 2^depth), add to the score of every sample."""
+        """Return a share of what tables, (tables, 2^depth), add to the score of every sample.
+
+        In the ring that the leaf values are in.
+        """

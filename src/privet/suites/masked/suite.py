@@ -13,13 +13,15 @@ from privet.gates.choose import MaskedBits, leaf_lookup, present
 from privet.gates.gate import Cost
 from privet.gates.histogram import publish
 from privet.gates.masked import mask
-from privet.gates.waves import SCORE_BITS
+from privet.gates.waves import SCORE_BITS, coefficients
 from privet.runtime.runtime import Runtime
 from privet.suites.masked.costs import setup_cost, table_cost
+from privet.suites.masked.division import exponent_thresholds, unit
 from privet.suites.masked.scales import Scales
 from privet.suites.masked.table import (
     LOSS_BITS,
     best_test,
+    leaf_factor,
     leaf_values,
     mask_children,
     root,
@@ -27,6 +29,7 @@ from privet.suites.masked.table import (
     squared_residuals,
     sum_nodes,
 )
+from privet.suites.masked.tournament import group_sizes
 from privet.suites.plan import AppliedTests, OwnData, Plan, TrainedTable
 from privet.suites.suite import Suite
 
@@ -61,6 +64,20 @@ class MaskedSuite(Suite):
     def multiplications(cls, plan: Plan) -> int:
         """Return those of the indicators with the root's and all left children's derivatives."""
         return plan.n_features * plan.candidates * plan.n_samples * plan.leaves
+
+    @classmethod
+    def constants(cls, plan: Plan) -> dict[str, object]:
+        """Return the scales, and what series, polynomials and comparisons are made of."""
+        scales = Scales.of(plan)
+        return {
+            "the scales": [getattr(value, "name", value) for value in vars(scales).values()],
+            "the start": int(cls.encoding.encode(plan.initial_score)),
+            "the sigmoid": coefficients(),
+            "the reciprocal": scales.guess(),
+            "quotients": [str(unit(scales)), exponent_thresholds(scales)],
+            "leaf values": leaf_factor(plan, scales),
+            "the tournament": group_sizes(plan.n_features * plan.candidates),
+        }
 
     def setup(self) -> None:
         """Share the label, and publish every feature's masked indicators."""
@@ -121,11 +138,12 @@ class MaskedSuite(Suite):
         2. Look every sample's leaf up in every table.
         """
         tables, _, n_samples = tests.shape
+        ring = leaf_values.ring
         with runtime.step("infer"):
             outcomes, values = present(runtime, tests.fails, leaf_values, shape=tests.shape)
-            total = Share.unknown((n_samples,), Z64)
+            total = Share.unknown((n_samples,), ring)
             if leaf_values.known:
-                total = Share(Z64.zeros((n_samples,)), Z64)
+                total = Share(ring.zeros((n_samples,)), ring)
             for table in range(tables):
                 total += leaf_lookup(runtime, outcomes[table], values.map(lambda a, t=table: a[t]))
             return total

@@ -12,7 +12,9 @@ from privet.arithmetic.shares import Share
 from privet.errors import ParameterError
 from privet.gates.gate import Cost, sharing_cost
 from privet.runtime.runtime import Runtime
-from privet.suites.paper.division import FIXED, START_BITS
+from privet.suites.paper import sigmoid
+from privet.suites.paper.discretize import bucket_ends
+from privet.suites.paper.division import FIXED, ITERATIONS, START_BITS, reciprocal_bits
 from privet.suites.paper.infer import infer, infer_cost
 from privet.suites.paper.table import SortedColumns, table_cost, train_table
 from privet.suites.plan import AppliedTests, OwnData, Plan, TrainedTable
@@ -52,6 +54,17 @@ class PaperSuite(Suite):
         """Return six times the larger of SecPerm's vectors and SecInfer's indicators."""
         vectors = max(plan.n_features * plan.leaves, plan.depth * plan.leaves)
         return 6 * Z64.nbytes((vectors, plan.n_samples))
+
+    @classmethod
+    def constants(cls, plan: Plan) -> dict[str, object]:
+        """Return what is added or multiplied in fixed point, and where the buckets end."""
+        fixed = (plan.initial_score, plan.l2, plan.learning_rate)
+        return {
+            "fixed point": [int(FIXED.encode(value)) for value in fixed],
+            "the reciprocal": [reciprocal_bits(plan.l2), ITERATIONS, START_BITS],
+            "the sigmoid": [sigmoid.SQUARINGS, sigmoid.START_BITS],
+            "buckets": bucket_ends(plan.n_samples, plan.buckets),
+        }
 
     def setup(self) -> None:
         """Share the label."""

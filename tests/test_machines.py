@@ -1,0 +1,80 @@
+"""Participants on unlike machines: to the libraries, every role has its own kind of processor.
+
+OpenBLAS and numpy choose their kernels by the processor that they find, and can be told to see a
+lesser one. Floating-point results then differ in their last bits, as they do between real machines.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from importlib import import_module
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from privet.config import Task
+from privet.runtime.launcher import TUNED
+from privet.service.rehearsal import NAMES, Ended, Rehearsal
+from tests.service.federation import model_of, prepare
+from tests.service.test_training import plain_model, same_tests
+
+_umath = import_module("numpy._core._multiarray_umath")
+features: dict[str, bool] = _umath.__cpu_features__
+HERE = [name for name in _umath.__cpu_dispatch__ if features.get(name)]
+"""What numpy would use of this processor, from the oldest to the newest."""
+WIDEST = "SkylakeX" if features.get("AVX512F") else "Haswell"
+MACHINES = {
+    "bank": {"OPENBLAS_CORETYPE": "Nehalem", "NPY_DISABLE_CPU_FEATURES": " ".join(HERE)},
+    "telecom": {"OPENBLAS_CORETYPE": "Haswell", "NPY_DISABLE_CPU_FEATURES": " ".join(HERE[1:])},
+    "shop": {"OPENBLAS_CORETYPE": WIDEST, "OPENBLAS_NUM_THREADS": "3"},
+    "dealer": {"OPENBLAS_CORETYPE": "Zen", "OPENBLAS_NUM_THREADS": "2"},
+}
+
+pytestmark = pytest.mark.skipif(
+    not features.get("AVX2"), reason="no processor that can play several: NOT tested"
+)
+
+
+def train(rehearsal: Rehearsal, module: str = "privet") -> dict[str, Ended]:
+    """Train with every role on its own kind of machine."""
+
+    def role(name: str) -> Ended:
+        python, option, _, *arguments = rehearsal.command(name, "train")
+        ended = subprocess.run(  # noqa: S603
+            [python, option, module, *arguments],
+            env={**TUNED, **os.environ, **MACHINES[name]},
+            cwd=Path(__file__).parents[1],
+            capture_output=True,
+            text=True,
+            timeout=100,
+            check=False,
+        )
+        return Ended(ended.returncode, ended.stdout, ended.stderr)
+
+    with ThreadPoolExecutor(len(MACHINES)) as pool:
+        return dict(zip(MACHINES, pool.map(role, MACHINES), strict=True))
+
+
+@pytest.mark.parametrize("task", ["regression", "classification"])
+def test_unlike_machines_train_the_reference_s_model(tmp_path: Path, task: Task) -> None:
+    rehearsal = prepare(tmp_path, tables=4, names=NAMES, task=task)
+    ended = train(rehearsal)
+    assert {name: end.code for name, end in ended.items()} == dict.fromkeys(MACHINES, 0), ended
+    model, plain = model_of(rehearsal), plain_model(rehearsal)
+    assert same_tests(model, plain)
+    np.testing.assert_allclose(model.leaf_values, plain.leaf_values, atol=1e-4)
+
+
+@pytest.mark.parametrize("task", ["regression", "classification"])
+def test_numbers_by_floating_point_are_refused(tmp_path: Path, task: Task) -> None:
+    """The control: what participants would multiply shares with differs, and they find out."""
+    rehearsal = prepare(tmp_path, tables=1, names=NAMES, task=task)
+    ended = train(rehearsal, "tests.floating_numbers")
+    for name, end in ended.items():
+        assert end.code == 9, (name, end)
+        assert "numbers of the reciprocal: " in end.err
+        assert "train noise" in end.err
+    assert not any(rehearsal.part(name).exists() for name in NAMES)

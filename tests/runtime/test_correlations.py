@@ -23,6 +23,7 @@ from privet.runtime.runtime import Runtime
 from privet.transport.memory import MemoryChannel, memory_channels
 
 NAMES = ["party1", "party2", "party3"]
+NONCES = [bytes([k]) * 32 for k in range(3)]
 
 
 def products(runtime: Runtime, _: object = None, times: int = 5, size: int = 100) -> Any:
@@ -36,19 +37,26 @@ def products(runtime: Runtime, _: object = None, times: int = 5, size: int = 100
 def paths(tmp_path: Path) -> list[Path]:
     """A dealer's files for `products`, written before any participant is there."""
     paths = [tmp_path / f"{name}.correlations" for name in NAMES]
-    dealer = Dealer(3, FileSink(paths))
-    products(dealer)
-    dealer.close()
+    deal(paths)
     return paths
 
 
-def consume(paths: list[Path], program: Any = products) -> list[Any]:
+def deal(paths: list[Path]) -> None:
+    dealer = Dealer(3, FileSink(paths, NONCES))
+    products(dealer)
+    dealer.close()
+
+
+def consume(paths: list[Path], program: Any = products, nonces: list[bytes] = NONCES) -> list[Any]:
     channels = memory_channels(NAMES, deadline=5)
     results: list[Any] = [None] * 3
 
     def party(index: int) -> None:
         try:
-            with channels[NAMES[index]] as channel, closing(FileSource(paths[index])) as source:
+            with (
+                channels[NAMES[index]] as channel,
+                closing(FileSource(paths[index], nonces[index])) as source,
+            ):
                 runtime = Party(index, NAMES, channel, source)
                 results[index] = program(runtime)
                 runtime.finish()
@@ -88,16 +96,41 @@ def test_correlations_are_used_once(paths: list[Path]) -> None:
 def test_parts_of_two_dealings_do_not_meet(paths: list[Path], tmp_path: Path) -> None:
     (tmp_path / "second").mkdir()
     others = [tmp_path / "second" / path.name for path in paths]
-    dealer = Dealer(3, FileSink(others))
-    products(dealer)
-    dealer.close()
+    deal(others)
     with pytest.raises((CorrelationError, PeerMisbehavedError)):
         consume([paths[0], others[1], others[2]])
 
 
 def test_a_file_is_for_one_participant(paths: list[Path]) -> None:
     with pytest.raises(CorrelationError, match="is for participant 2"):
-        consume([paths[1], paths[0], paths[2]])
+        consume([paths[1], paths[0], paths[2]], nonces=[NONCES[1], NONCES[0], NONCES[2]])
+
+
+def test_a_file_that_was_ordered_with_another_nonce(paths: list[Path]) -> None:
+    before = [path.read_bytes() for path in paths]
+    with pytest.raises(CorrelationError, match="another nonce than ours: order it anew"):
+        consume(paths, nonces=[NONCES[1], NONCES[0], NONCES[2]])
+    # It may be somebody else's, so it is not used up.
+    assert [path.read_bytes() for path in paths[:2]] == before[:2]
+
+
+def test_a_dealer_that_repeats_itself_repeats_no_mask(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A dealer restored from a backup draws the same parts of seeds; the nonces are the others'."""
+    drawn: list[np.ndarray] = []
+
+    def draw(runtime: Runtime, _: object = None) -> None:
+        if isinstance(runtime, Party):
+            drawn.append(runtime.uniform((100,), Z64).part)
+        elif isinstance(runtime, Dealer):
+            runtime.uniform((100,), Z64)
+
+    seeds = iter([bytes([k]) * 32 for k in range(3)] * 2)
+
+    monkeypatch.setattr("privet.runtime.seeds.fresh_seed", lambda: next(seeds))
+    for _ in range(2):
+        simulate(draw, 2)
+    assert next(seeds, None) is None  # the dealer did repeat itself
+    assert len({part.tobytes() for part in drawn}) == 4
 
 
 def test_they_run_out(paths: list[Path]) -> None:
@@ -126,15 +159,15 @@ def test_a_file_that_ends_early(paths: list[Path], cut: int) -> None:
 def test_a_file_of_something_else(tmp_path: Path) -> None:
     (tmp_path / "f").write_bytes(b"something else")
     with pytest.raises(CorrelationError, match="does not hold a dealer's correlations"):
-        FileSource(tmp_path / "f")
+        FileSource(tmp_path / "f", NONCES[0])
     assert (tmp_path / "f").read_bytes() == b"something else"
     with pytest.raises(CorrelationError, match="No such file"):
-        FileSource(tmp_path / "none")
+        FileSource(tmp_path / "none", NONCES[0])
     with pytest.raises(UnavailableError, match="File exists"):
-        FileSink([tmp_path / "f"])
-    (tmp_path / "g").write_bytes(b"PVCORR01")
+        FileSink([tmp_path / "f"], NONCES[:1])
+    (tmp_path / "g").write_bytes(b"PVCORR02")
     with pytest.raises(CorrelationError, match="ran out or is damaged at step 'start'"):
-        FileSource(tmp_path / "g")
+        FileSource(tmp_path / "g", NONCES[0])
 
 
 class Counting(MemoryChannel):

@@ -24,6 +24,7 @@ import numpy as np
 from privet.arithmetic.prg import SEED_BYTES, fresh_seed
 from privet.arithmetic.rings import Ring, RingArray
 from privet.errors import CorrelationError, PeerMisbehavedError, UnavailableError
+from privet.runtime.seeds import START_BYTES, Start
 from privet.transport.channel import Channel, Expected
 from privet.transport.frames import (
     ARRAY,
@@ -35,9 +36,9 @@ from privet.transport.frames import (
 )
 
 CLOSING = Expected(np.dtype(np.uint8), (0,))
-_NAME_BYTES = 16
-_START = Expected(np.dtype(np.uint8), (_NAME_BYTES + 4 + SEED_BYTES,))
-_FILE_MAGIC = b"PVCORR01"
+_START = Expected(np.dtype(np.uint8), (START_BYTES,))
+_NONCE = Expected(np.dtype(np.uint8), (SEED_BYTES,))
+_FILE_MAGIC = b"PVCORR02"
 
 
 class Tag:
@@ -55,6 +56,10 @@ class Sink(ABC):
     """Where the dealer puts what it sends: live connections, or a file for each participant."""
 
     @abstractmethod
+    def nonces(self) -> list[bytes]:
+        """Return what each participant put into its seed."""
+
+    @abstractmethod
     def send(self, party: int, array: RingArray, tag: int) -> None:
         """Send an array to one participant."""
 
@@ -66,21 +71,24 @@ class Sink(ABC):
 class Source(ABC):
     """Where a participant gets what the dealer sent it."""
 
+    def __init__(self, nonce: bytes) -> None:
+        self._nonce = nonce
+
     @abstractmethod
     def receive(self, expected: Expected, tag: int, step: str) -> RingArray:
         """Return the next array, which must be that one."""
 
     def start(self, index: int) -> tuple[str, bytes]:
         """Return what comes first: the name of the dealing, and the seed shared with the dealer."""
-        dealing, number, seed = _unpack_start(self._first())
-        if number != index:
+        start = self._first()
+        if start.number != index:
             raise CorrelationError(
-                f"the dealer's randomness is for participant {number + 1}, not {index + 1}"
+                f"the dealer's randomness is for participant {start.number + 1}, not {index + 1}"
             )
-        return dealing, seed
+        return start.dealing, start.seed(self._nonce)
 
-    def _first(self) -> RingArray:
-        return self.receive(_START, 0, "start")
+    def _first(self) -> Start:
+        return Start.unpack(self.receive(_START, 0, "start").tobytes())
 
 
 class LiveSink(Sink):
@@ -90,6 +98,10 @@ class LiveSink(Sink):
         self._channel = channel
         self._parties = tuple(parties)
         self._ahead = ahead
+
+    def nonces(self) -> list[bytes]:
+        """Wait for every participant's."""
+        return [self._channel.receive(name, _NONCE).tobytes() for name in self._parties]
 
     def send(self, party: int, array: RingArray, tag: int) -> None:
         """Send, and then wait while every participant has plenty to take.
@@ -111,8 +123,13 @@ class LiveSource(Source):
     """The stream from the dealer."""
 
     def __init__(self, channel: Channel, dealer: str) -> None:
+        super().__init__(fresh_seed())
         self._channel = channel
         self._dealer = dealer
+
+    def _first(self) -> Start:
+        self._channel.send(self._dealer, np.frombuffer(self._nonce, dtype=np.uint8))
+        return super()._first()
 
     def receive(self, expected: Expected, tag: int, step: str) -> RingArray:
         """Wait for the next array from the dealer."""
@@ -123,9 +140,14 @@ class LiveSource(Source):
 
 
 class FileSink(Sink):
-    """A file for each participant, to be carried to it and used once."""
+    """A file for each participant, to be carried to it and used once.
 
-    def __init__(self, paths: Sequence[str | Path]) -> None:
+    Participants send their nonces when they order the files.
+    """
+
+    def __init__(self, paths: Sequence[str | Path], nonces: Sequence[bytes]) -> None:
+        assert len(paths) == len(nonces)
+        self._nonces = list(nonces)
         self._files: list[IO[bytes]] = []
         self._counts = [0] * len(paths)
         for path in paths:
@@ -136,6 +158,10 @@ class FileSink(Sink):
             file = os.fdopen(descriptor, "wb")
             file.write(_FILE_MAGIC)
             self._files.append(file)
+
+    def nonces(self) -> list[bytes]:
+        """Return those that the files were ordered with."""
+        return self._nonces
 
     def send(self, party: int, array: RingArray, tag: int) -> None:
         """Append an array to one participant's file."""
@@ -160,7 +186,8 @@ class FileSource(Source):
     the file loses its name, so that the seed does not stay on disk.
     """
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, path: str | Path, nonce: bytes) -> None:
+        super().__init__(nonce)
         self._path = Path(path)
         self._count = 0
         try:
@@ -171,14 +198,15 @@ class FileSource(Source):
             if self._file.read(len(_FILE_MAGIC)) != _FILE_MAGIC:
                 raise CorrelationError(f"{path} does not hold a dealer's correlations")
             self._start = super()._first()
+            self._start.seed(nonce)  # before it is used up: it may be somebody else's
             self._bury()
         except BaseException:
             self.close()
             raise
 
     def _bury(self) -> None:
-        dealing, number, _ = _unpack_start(self._start)
-        tombstone = self._path.with_name(f"{dealing}-{number + 1}.spent")
+        start = self._start
+        tombstone = self._path.with_name(f"{start.dealing}-{start.number + 1}.spent")
         try:
             descriptor = os.open(tombstone, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
             os.fsync(descriptor)
@@ -191,7 +219,7 @@ class FileSource(Source):
         except OSError as error:
             raise CorrelationError(f"{self._path}: cannot be used: {error.strerror}") from None
 
-    def _first(self) -> RingArray:
+    def _first(self) -> Start:
         return self._start
 
     def close(self) -> None:
@@ -218,22 +246,3 @@ class FileSource(Source):
         if self._file.readinto(view) != array.nbytes:
             raise CorrelationError(f"{self._path} ran out in the middle of step {step!r}")
         return array
-
-
-def deal_seeds(sink: Sink, n_parties: int) -> tuple[str, list[bytes]]:
-    """Draw a fresh seed for each participant and send it; return the dealing's name and all seeds.
-
-    The name is random, public, and hashed into every tag: parts of two dealings never meet.
-    """
-    dealing = os.urandom(_NAME_BYTES)
-    seeds = [fresh_seed() for _ in range(n_parties)]
-    for party, seed in enumerate(seeds):
-        start = dealing + party.to_bytes(4, "little") + seed
-        sink.send(party, np.frombuffer(start, dtype=np.uint8), 0)
-    return dealing.hex(), seeds
-
-
-def _unpack_start(array: RingArray) -> tuple[str, int, bytes]:
-    content = array.tobytes()
-    number = int.from_bytes(content[_NAME_BYTES : _NAME_BYTES + 4], "little")
-    return content[:_NAME_BYTES].hex(), number, content[_NAME_BYTES + 4 :]

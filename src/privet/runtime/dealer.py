@@ -10,8 +10,9 @@ import numpy.typing as npt
 from privet.arithmetic.prg import Prg, derive_seed
 from privet.arithmetic.rings import Ring, RingArray
 from privet.arithmetic.shares import Share
-from privet.runtime.correlations import Sink, deal_seeds
+from privet.runtime.correlations import Sink
 from privet.runtime.runtime import Runtime
+from privet.runtime.seeds import draw_seeds
 
 
 class Dealer(Runtime):
@@ -20,8 +21,10 @@ class Dealer(Runtime):
     def __init__(self, n_parties: int, sink: Sink) -> None:
         super().__init__(n_parties)
         self._sink = sink
-        dealing, seeds = deal_seeds(sink, n_parties)
-        self.note(dealing)
+        starts, seeds = draw_seeds(sink.nonces())
+        for start in starts:
+            sink.send(start.number, np.frombuffer(start.pack(), dtype=np.uint8), 0)
+        self.note(starts[0].dealing)
         self._shared = [Prg(derive_seed(seed, "shares")) for seed in seeds]
         self._private = [Prg(derive_seed(seed, "private")) for seed in seeds]
 

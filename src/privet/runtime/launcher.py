@@ -20,14 +20,22 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from multiprocessing.connection import Connection, wait
-from pathlib import Path
 from typing import Any
 
+from privet.arithmetic.prg import fresh_seed
 from privet.errors import ParameterError, PeerError, PrivetError
 from privet.runtime.ledger import Ledger
 from privet.runtime.meter import Meter
 from privet.runtime.network import Network, addresses
-from privet.runtime.roles import DEALER, OnProgress, Program, deal_to_files, run_dealer, run_party
+from privet.runtime.roles import (
+    DEALER,
+    DealtFile,
+    OnProgress,
+    Program,
+    deal_to_files,
+    run_dealer,
+    run_party,
+)
 from privet.transport.identity import Identity, create_identity
 from privet.transport.memory import memory_channels
 from privet.transport.mesh import Member, connect, listen
@@ -94,7 +102,7 @@ def simulate(
         if ahead:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="privet-"))
             started = time.thread_time()
-            files = deal_to_files(program, names, folder)
+            files = deal_to_files(program, {name: fresh_seed() for name in names}, folder)
             dealt = time.thread_time() - started
         if kind.processes:
             found = _in_processes(program, names, data, files, kind, deadline, on_progress)
@@ -114,7 +122,7 @@ def _in_threads(
     program: Program,
     names: list[str],
     data: list[Any],
-    files: list[Path] | None,
+    files: list[DealtFile] | None,
     on_progress: OnProgress | None,
 ) -> dict[str, Any]:
     channels = memory_channels([*names, DEALER] if files is None else names)
@@ -166,7 +174,7 @@ class _Seat:
     members: list[Member]
     identity: Identity
     deadline: float
-    correlations: Path | None
+    correlations: DealtFile | None
 
     def connect(self) -> SocketChannel:
         sockets = connect(self.name, self.members, self.listener, identity=self.identity)
@@ -177,7 +185,7 @@ def _in_processes(
     program: Program,
     names: list[str],
     data: list[Any],
-    files: list[Path] | None,
+    files: list[DealtFile] | None,
     network: Network,
     deadline: float,
     on_progress: OnProgress | None,

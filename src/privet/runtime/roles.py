@@ -6,10 +6,10 @@ import contextlib
 import resource
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from privet.runtime.correlations import FileSink, FileSource, LiveSink, LiveSource, Source
 from privet.runtime.dealer import Dealer
@@ -33,13 +33,23 @@ class Record:
     peak_rss_mb: float
 
 
-def deal_to_files(program: Program, names: Sequence[str], folder: str | Path) -> list[Path]:
+class DealtFile(NamedTuple):
+    """What a participant needs to use correlations that were dealt ahead."""
+
+    path: Path
+    nonce: bytes
+    """What it sent when it ordered the file."""
+
+
+def deal_to_files(
+    program: Program, nonces: Mapping[str, bytes], folder: str | Path
+) -> list[DealtFile]:
     """Run a program as the dealer, before anybody else, and return each participant's file."""
-    paths = [Path(folder) / f"{name}.correlations" for name in names]
-    dealer = Dealer(len(names), FileSink(paths))
+    paths = [Path(folder) / f"{name}.correlations" for name in nonces]
+    dealer = Dealer(len(nonces), FileSink(paths, list(nonces.values())))
     program(dealer, None)
     dealer.close()
-    return paths
+    return [DealtFile(*each) for each in zip(paths, nonces.values(), strict=True)]
 
 
 def run_party(
@@ -48,7 +58,7 @@ def run_party(
     names: Sequence[str],
     data: Any,
     channel: Channel,
-    correlations: Path | None = None,
+    correlations: DealtFile | None = None,
     on_progress: OnProgress | None = None,
 ) -> Record:
     """Run a program as one participant, with a live dealer or with a file from it."""
@@ -56,7 +66,7 @@ def run_party(
         stack.enter_context(channel)
         source: Source = LiveSource(channel, DEALER)
         if correlations is not None:
-            source = stack.enter_context(contextlib.closing(FileSource(correlations)))
+            source = stack.enter_context(contextlib.closing(FileSource(*correlations)))
         party = Party(index, names, channel, source)
         party.on_progress = on_progress
         result = program(party, data)

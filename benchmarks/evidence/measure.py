@@ -19,7 +19,7 @@ from privet import Params, load_dataset
 from privet.arrays import FloatArray
 from privet.boosting.binning import bucket_columns
 from privet.boosting.estimate import Estimate, estimate
-from privet.boosting.federation import Federation
+from privet.boosting.federation import PREDICTION_BITS, Federation
 from privet.boosting.model import Feature, Model
 from privet.boosting.trainer import Federated, train, train_federated
 from privet.data.datasets import DataSet
@@ -205,6 +205,7 @@ def cost_of(row: Row, parties: list[Any], params: Params) -> Estimate:
         parties=tuple(party.owner for party in parties),
         features=tuple(Feature(name, party.owner) for party in parties for name in party.names),
         active=len(parties) - 1,
+        prediction_bits=PREDICTION_BITS[params.task],
     )
     return estimate(federation, federation.plan(parties[0].n_samples))
 

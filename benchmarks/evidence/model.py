@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from privet.boosting.estimate import Estimate, Time, estimate, time_of
-from privet.boosting.federation import Federation
+from privet.boosting.federation import PREDICTION_BITS, Federation
 from privet.boosting.model import Feature
 from privet.boosting.params import Params
 from privet.config import Task
@@ -50,6 +50,7 @@ def by_paper(row: Mapping[str, str]) -> tuple[Estimate, Time]:
         parties=parties,
         features=tuple(Feature(str(j), owner) for j, owner in enumerate(owners)),
         active=len(parties) - 1,
+        prediction_bits=PREDICTION_BITS[task],
     )
     cost = estimate(federation, federation.plan(int(row["samples"])))
     return cost, _time(row, cost)

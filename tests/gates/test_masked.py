@@ -26,9 +26,10 @@ from privet.gates.histogram import Histogram, Publish, histogram, publish
 from privet.gates.lookup import Lookup, lookup
 from privet.gates.masked import Lift, Masked, OpenMasked, lift, mask
 from privet.gates.polynomial import Polynomial, polynomial
+from privet.gates.rounding import RoundOff, round_off
 from privet.gates.shrink import Shrink, shrink
 from privet.gates.threshold import CountReached, count_reached
-from privet.gates.waves import SCORE_BITS, WAVE_BITS, Waves, waves
+from privet.gates.waves import SCORE_BITS, Waves, coefficients, waves
 from privet.runtime.runtime import Runtime
 from tests.gates.test_gates import split
 from tests.runtime.harness import View, play
@@ -279,21 +280,42 @@ def test_leaf_lookup(n: int, depth: int) -> None:
 
 
 @pytest.mark.parametrize("n", PARTIES)
-def test_waves(n: int) -> None:
-    """The sigmoid and its derivative to 1e-5, on all of [-16, 16]."""
+@pytest.mark.parametrize("bits", [40, 46, 48])
+def test_waves(n: int, bits: int) -> None:
+    """The sigmoid and its derivative on all of [-16, 16], to what the series and rounding leave."""
     x = np.linspace(-16, 16, 401)
     fixed = np.rint(x * 2.0**SCORE_BITS).astype(np.int64).astype(np.uint32)
 
     def body(runtime: Runtime, share: Share) -> Share:
-        found: Share = waves(runtime, mask(runtime, share))
+        found: Share = waves(runtime, mask(runtime, share), bits=bits)
         return found
 
     found, cost, _ = on_shares(body, [(fixed, Z32)], n)
-    p, h = signed(found) / 2.0 ** (2 * WAVE_BITS)
+    p, h = signed(found) / 2.0**bits
     true = 1 / (1 + np.exp(-x))
-    assert np.abs(p - true).max() < 1e-5
-    assert np.abs(h - true * (1 - true)).max() < 1e-5
+    # 56 coefficients, each off by half a unit at most, times dealt waves of at most 1; and 56 dealt
+    # waves, off by half a unit, times coefficients that add up to less than 2. Copies of the
+    # sigmoid 32 away add exp(|x| - 32), and the harmonics left out 3e-8 and 2e-7.
+    dealt = bits // 2 - 1
+    rounding = 28 * 2.0 ** -(bits - dealt) + 2 * 2.0**-dealt
+    copies = np.exp(np.abs(x) - 32)
+    assert (np.abs(p - true) <= rounding + copies + 3e-8).all()
+    assert (np.abs(h - true * (1 - true)) <= rounding + copies + 2e-7).all()
     assert cost == OpenMasked.cost([(x.shape, Z32)], n) + Waves.cost(len(x))
+
+
+def test_the_series_of_the_sigmoid() -> None:
+    """Its coefficients, in closed form, have the error that the gate's docstring states."""
+    x = np.linspace(-16, 16, 2001)
+    w = (2 * np.arange(28) + 1) * 2 * np.pi / 64
+    b, slope = (np.array(values) / 2.0**31 for values in coefficients())
+    true = 1 / (1 + np.exp(-x))
+    copies = np.exp(np.abs(x) - 32)
+    p = 0.5 + np.sin(np.outer(x, w)) @ b
+    h = np.cos(np.outer(x, w)) @ slope
+    assert (np.abs(p - true) <= copies + 3e-8).all()
+    assert (np.abs(h - true * (1 - true)) <= copies + 2e-7).all()
+    assert b == pytest.approx(np.pi / 16 / np.sinh(np.pi * w), abs=2.0**-31)
 
 
 @pytest.mark.parametrize("n", PARTIES)
@@ -310,6 +332,22 @@ def test_shrink(n: int) -> None:
     exact = (x - ((x >> 21) << 21)) / 2.0**21
     assert abs(np.mean(error - exact)) < 5 / np.sqrt(12 * 4000)
     assert cost == Shrink.cost(4000, [Z36], n)
+
+
+@pytest.mark.parametrize("n", PARTIES)
+@pytest.mark.parametrize("bits", [1, 6, 8])
+def test_round_off(n: int, bits: int) -> None:
+    """To the nearest multiple, halves up, whatever the masks: the same every time."""
+    x = np.concatenate([np.arange(-600, 600), [-(2**31), 2**31 - 1 - 2**bits]])
+
+    def body(runtime: Runtime, share: Share) -> Share:
+        found: Share = round_off(runtime, share, bits=bits)
+        return found
+
+    for _ in range(2):
+        found, cost, _ = on_shares(body, [(x.astype(np.int32).view(np.uint32), Z32)], n)
+        assert (signed(found) == np.floor(x / 2**bits + 0.5) * 2**bits).all()
+    assert cost == RoundOff.cost(len(x), bits, 4, n)
 
 
 @given(st.lists(st.integers(0, 2**36 - 1), max_size=9))

@@ -28,7 +28,7 @@ def part(unit: LabelUnit | None = None) -> ModelPart:
         feature=np.array([[0, 1], [2, 0], [1, 1]]),
         bucket=np.array([[3, -1], [0, 30], [-1, -1]]),
         threshold=np.array([[0.1, np.nan], [-np.inf, np.inf], [np.nan, np.nan]]),
-        leaf_shares=np.array([[0, 1, 2**64 - 1, 2**63]] * 3, dtype=np.uint64),
+        leaf_shares=np.array([[0, 1, 2**32 - 1, 2**31]] * 3, dtype=np.uint32),
         fraction_bits=20,
         unit=unit,
     )
@@ -57,7 +57,7 @@ def test_a_part_comes_back(tmp_path: Path, unit: LabelUnit | None) -> None:
     found = load_part(path)
     for name, value in vars(part(unit)).items():
         assert np.array_equal(getattr(found.part, name), value, equal_nan=name == "threshold"), name
-    assert found.part.leaf_shares.dtype == np.uint64
+    assert found.part.leaf_shares.dtype == np.uint32
     assert (found.job, found.data, found.run) == (file().job, "data", "a run")
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
@@ -87,8 +87,8 @@ def test_a_changed_bit_is_noticed(tmp_path: Path) -> None:
     path = tmp_path / "bank.part"
     save_part(file(), path)
     text = path.read_text()
-    assert str(2**63) in text
-    path.write_text(text.replace(str(2**63), str(2**63 + 1)))
+    assert str(2**31) in text
+    path.write_text(text.replace(str(2**31), str(2**31 + 1)))
     with pytest.raises(ModelError, match="does not fit its seal"):
         load_part(path)
 
@@ -97,7 +97,7 @@ def test_a_changed_bit_is_noticed(tmp_path: Path) -> None:
     ("key", "value", "complaint"),
     [
         ("format", "privet-model", "not a part file"),
-        ("version", 2, "part file version 2; this software reads version 1"),
+        ("version", 1, "part file version 1; this software reads version 2: use the release"),
         ("colour", "red", "damaged: .*colour"),
         ("model", "another", "damaged: its name is not that of its content"),
         ("job", {}, "damaged: .*participants"),
@@ -106,7 +106,7 @@ def test_a_changed_bit_is_noticed(tmp_path: Path) -> None:
         ("part.fraction_bits", 64, "damaged: .*fraction_bits"),
         ("part.tables", [], "damaged: .*tables"),
         ("part.tables.0.leaf_shares", [1], "damaged"),
-        ("part.tables.0.leaf_shares", [1, 2, 3, 2**64], "damaged"),
+        ("part.tables.0.leaf_shares", [1, 2, 3, 2**32], "damaged"),
         ("part.tables.0.own", [None], "damaged"),
     ],
 )

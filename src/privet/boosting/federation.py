@@ -1,4 +1,4 @@
-"""Training and prediction as programs: what every participant and the dealer run.
+"""Training as a program: what every participant and the dealer run.
 
 Reference: the paper's Algorithm 2, for any suite.
 """
@@ -6,7 +6,7 @@ Reference: the paper's Algorithm 2, for any suite.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -16,18 +16,21 @@ from privet.arithmetic.shares import Share
 from privet.arrays import FloatArray
 from privet.boosting.binning import BucketedColumns
 from privet.boosting.model import Feature
-from privet.boosting.objective import initial_score, sigmoid
+from privet.boosting.objective import initial_score
 from privet.boosting.params import Params
-from privet.boosting.part import LabelUnit, ModelPart
+from privet.boosting.part import GUARD_BITS, LabelUnit, ModelPart, kept_leaves
 from privet.config import Task
 from privet.errors import DataError
 from privet.runtime.runtime import Runtime
 from privet.suites.masked.suite import MaskedSuite
 from privet.suites.paper.suite import PaperSuite
-from privet.suites.plan import AppliedTests, OwnData, Plan, TrainedTable
+from privet.suites.plan import OwnData, Plan, TrainedTable
 from privet.suites.suite import Suite
 
 SUITES: dict[str, type[Suite]] = {"masked": MaskedSuite, "paper": PaperSuite}
+PREDICTION_BITS: dict[Task, int] = {"classification": 10, "regression": 12}
+"""Fraction bits of revealed scores, unless a job says otherwise: a prediction need not say more."""
+MOST_PREDICTION_BITS = 14
 
 
 @dataclass(frozen=True)
@@ -40,8 +43,15 @@ class Federation:
     features: tuple[Feature, ...]
     active: int
     """Which party holds the label."""
+    prediction_bits: int
+    """Fraction bits of revealed scores, in a regression in the label's unit."""
     reveal_loss: bool = False
     """Whether all agreed to learn the training loss, table by table."""
+
+    @property
+    def fraction_bits(self) -> int:
+        """Fraction bits of the leaf values that participants keep."""
+        return self.prediction_bits + GUARD_BITS
 
     @property
     def suite(self) -> type[Suite]:
@@ -113,11 +123,14 @@ def train(
     if done == plan.tables:
         return None if state is None else state.part
     unit = None
-    if data is not None and data.label is not None:
+    if state is not None:
+        unit = state.part.unit
+    elif data is not None and data.label is not None:
         unit = _label_unit(data.label, federation.params)
     suite = federation.suite(runtime, plan, _own_data(data, unit, plan.task))
     with runtime.step("setup"):
         suite.setup()
+    drop = federation.suite.encoding.fraction_bits - federation.fraction_bits
     tables: list[TrainedTable] = []
     if state is not None:
         assert state.part.n_tables == done
@@ -126,8 +139,10 @@ def train(
     part = None if state is None else state.part
     for number in range(done, plan.tables):
         with runtime.step("table"):
-            tables.append(suite.train_table())
-            loss = _reveal_loss(runtime, suite, tables[-1])
+            table = suite.train_table()
+            loss = _reveal_loss(runtime, suite, table)
+        leaves = kept_leaves(table.leaf_values, drop, runtime.index, runtime.n_parties)
+        tables.append(replace(table, leaf_values=leaves))
         if data is not None:
             part = _part(federation, plan, data.columns, tables, unit)
             if on_state is not None:
@@ -183,99 +198,6 @@ def _part(
         bucket=bucket,
         threshold=threshold,
         leaf_shares=np.stack([table.leaf_values.part for table in tables]),
-        fraction_bits=federation.suite.encoding.fraction_bits,
+        fraction_bits=federation.fraction_bits,
         unit=unit,
     )
-
-
-@dataclass(frozen=True)
-class Query:
-    """A batch to predict, as all participants and the dealer know it."""
-
-    protocol: str
-    task: Task
-    shape: tuple[int, int, int]
-    """(tables, depth, n_samples)."""
-    active: int
-    recipient: int
-    """Who receives the predictions."""
-
-
-def tell_unit(runtime: Runtime, query: Query, part: ModelPart | None) -> LabelUnit | None:
-    """Return the label's unit to the recipient of predictions, once, before the first of them.
-
-    Reveals: the unit to the recipient, if it is not the active participant, who has it.
-    """
-    unit = None if part is None else part.unit
-    if query.recipient == query.active:
-        return unit
-    with runtime.step("predict"):
-        numbers = None if unit is None else np.array([unit.centre, unit.scale]).view(np.uint64)
-        shared = runtime.share(numbers, query.active, (2,), Z64)
-        revealed = runtime.reveal(shared, [query.recipient], "centre and scale of the label")
-    return None if revealed is None else LabelUnit(*revealed.view(np.float64).tolist())
-
-
-def predict(
-    runtime: Runtime,
-    query: Query,
-    parties: Sequence[str],
-    part: ModelPart | None,
-    columns: FloatArray | None,
-    unit: LabelUnit | None,
-) -> FloatArray | None:
-    """Predict new samples; return values or probabilities to the recipient, None to all others.
-
-    1. Every participant applies its own tests; the suite adds up the leaf values on shares.
-    2. The scores are revealed to the recipient, who knows the label's unit (`tell_unit`).
-
-    Reveals: the scores to the recipient.
-    """
-    tables, depth, _ = query.shape
-    with runtime.step("predict"):
-        leaves = Share.unknown((tables, 1 << depth), Z64)
-        tests = AppliedTests(query.shape, None, None)
-        if part is not None and columns is not None:
-            leaves = Share(part.leaf_shares, Z64)
-            tests = AppliedTests(query.shape, part.test_owners(parties), part.fails(columns))
-        suite = SUITES[query.protocol]
-        scores = suite.infer(runtime, tests, leaves)
-        revealed = runtime.reveal(scores, [query.recipient], "predictions")
-        if revealed is None:
-            return None
-        assert unit is not None
-        score = unit.restore(suite.encoding.decode(revealed))
-        return score if query.task == "regression" else sigmoid(score)
-
-
-@dataclass(frozen=True)
-class Trial:
-    """A training, and a prediction of other samples with its model: the program of a simulation."""
-
-    federation: Federation
-    plan: Plan
-    n_new: int = 0
-
-    def __call__(
-        self, runtime: Runtime, data: tuple[PartyData, FloatArray | None] | None
-    ) -> TrialResult:
-        """Run as one participant, or as the dealer."""
-        own, new = (None, None) if data is None else data
-        part = train(runtime, self.federation, self.plan, own)
-        predictions = None
-        if self.n_new:
-            active = self.federation.active
-            shape = (self.plan.tables, self.plan.depth, self.n_new)
-            query = Query(self.federation.protocol, self.plan.task, shape, active, active)
-            unit = tell_unit(runtime, query, part)
-            predictions = predict(runtime, query, self.federation.parties, part, new, unit)
-        return TrialResult(part, predictions)
-
-
-@dataclass(frozen=True)
-class TrialResult:
-    """What one participant has at the end of a trial."""
-
-    part: ModelPart | None
-    predictions: FloatArray | None
-    """At the active participant."""

@@ -6,6 +6,7 @@ only makes sense where one machine holds them all anyway: in a simulation, and i
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -13,13 +14,33 @@ import numpy as np
 import numpy.typing as npt
 
 from privet.arithmetic.fixed_point import FixedPoint
-from privet.arithmetic.rings import Z64
+from privet.arithmetic.rings import Z32
 from privet.arithmetic.shares import Share
 from privet.arrays import BucketArray, FloatArray, IndexArray
 from privet.boosting.model import Feature, Model
 from privet.config import Task
 from privet.errors import ModelError
 from privet.suites.plan import TrainedTable
+
+GUARD_BITS = 6
+"""Leaf values keep so many bits more than predictions are revealed with: their sum is rounded once,
+exactly, and what each of them lost before is small against that."""
+
+
+def kept_leaves(values: Share, drop: int, index: int, n_parties: int) -> Share:
+    """Return leaf values over Z64 as a part keeps them: over Z32, without the last `drop` bits.
+
+    Every participant drops the bits from its own share; what that loses is made up for on average.
+    This happens once, when a table is trained, so predictions never differ when asked again.
+
+    Error: at most n / 2 units of what is left.
+    """
+    if not values.known:
+        return Share.unknown(values.shape, Z32)
+    part = values.part
+    if index == 0 and drop:
+        part = part + np.uint64(n_parties << (drop - 1))
+    return Share((part >> np.uint64(drop)).astype(np.uint32), Z32)
 
 
 @dataclass(frozen=True, repr=False)
@@ -44,7 +65,8 @@ class LabelUnit:
             return cls(centre)
         # Relative to the largest, whose square might overflow.
         typical = largest * float(np.sqrt(np.mean((deviation / largest) ** 2)))
-        return cls(centre, float(2.0 ** np.ceil(np.log2(max(2 * typical, largest / 4)))))
+        mantissa, exponent = math.frexp(max(2 * typical, largest / 4))
+        return cls(centre, math.ldexp(1.0, exponent - (mantissa == 0.5)))
 
     def shrink(self, label: FloatArray) -> FloatArray:
         """Return the label as it is shared."""
@@ -72,10 +94,10 @@ class ModelPart:
     """The last bucket that passes, for our own tests; -1 for the others': (tables, depth)."""
     threshold: FloatArray
     """What our own features are compared with; NaN for the others' tests: (tables, depth)."""
-    leaf_shares: npt.NDArray[np.uint64]
-    """Our shares of the leaf values: (tables, 2^depth)."""
+    leaf_shares: npt.NDArray[np.uint32]
+    """Our shares of the leaf values, over Z32: (tables, 2^depth)."""
     fraction_bits: int
-    """How the leaf values are encoded."""
+    """How the leaf values are encoded: `GUARD_BITS` more than predictions are revealed with."""
     unit: LabelUnit | None
     """The label's unit, at the active participant."""
 
@@ -97,12 +119,12 @@ class ModelPart:
     @property
     def encoding(self) -> FixedPoint:
         """How leaf values and scores are encoded."""
-        return FixedPoint(self.fraction_bits)
+        return FixedPoint(self.fraction_bits, Z32)
 
     def trained_tables(self) -> list[TrainedTable]:
         """Return the tables as they were trained."""
         return [
-            TrainedTable(features, buckets, Share(leaves, Z64))
+            TrainedTable(features, buckets, Share(leaves, Z32))
             for features, buckets, leaves in zip(
                 self.feature, self.bucket, self.leaf_shares, strict=True
             )
@@ -142,7 +164,7 @@ def join(parts: Sequence[ModelPart]) -> Model:
             raise ModelError(f"the parts of {first.party} and {part.party} are of different models")
     bucket = np.max([part.bucket for part in parts], axis=0)
     threshold = np.fmax.reduce([part.threshold for part in parts])
-    shares = np.add.reduce([part.leaf_shares for part in parts], dtype=np.uint64)
+    shares = np.add.reduce([part.leaf_shares for part in parts], dtype=np.uint32)
     return Model(
         task=first.task,
         features=first.features,

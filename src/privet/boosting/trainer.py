@@ -10,20 +10,60 @@ from privet.boosting import reference
 from privet.boosting.binning import BucketedColumns
 from privet.boosting.estimate import Estimate, estimate
 from privet.boosting.federation import (
+    PREDICTION_BITS,
     SUITES,
     Federation,
     PartyData,
-    Trial,
 )
+from privet.boosting.federation import (
+    train as train_on_shares,
+)
+from privet.boosting.inference import Query, predict, tell_unit
 from privet.boosting.model import Feature, Model
 from privet.boosting.objective import check_label
 from privet.boosting.params import Params
 from privet.boosting.part import ModelPart, join
 from privet.errors import DataError, ParameterError
 from privet.runtime.launcher import Outcome, simulate
+from privet.runtime.runtime import Runtime
+from privet.suites.plan import Plan
 
 PROTOCOLS: tuple[str, ...] = (*SUITES, "plain")
 DEFAULT_PROTOCOL = "masked"
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A training, and a prediction of other samples with its model: the program of a simulation."""
+
+    federation: Federation
+    plan: Plan
+    n_new: int = 0
+
+    def __call__(
+        self, runtime: Runtime, data: tuple[PartyData, FloatArray | None] | None
+    ) -> TrialResult:
+        """Run as one participant, or as the dealer."""
+        own, new = (None, None) if data is None else data
+        part = train_on_shares(runtime, self.federation, self.plan, own)
+        predictions = None
+        if self.n_new:
+            active = self.federation.active
+            shape = (self.plan.tables, self.plan.depth, self.n_new)
+            bits = self.federation.prediction_bits
+            query = Query(self.federation.protocol, self.plan.task, shape, active, active, bits)
+            unit = tell_unit(runtime, query, part)
+            predictions = predict(runtime, query, self.federation.parties, part, new, unit)
+        return TrialResult(part, predictions)
+
+
+@dataclass(frozen=True)
+class TrialResult:
+    """What one participant has at the end of a trial."""
+
+    part: ModelPart | None
+    predictions: FloatArray | None
+    """At the active participant."""
 
 
 def train(
@@ -74,6 +114,7 @@ def train_federated(
         parties=names,
         features=tuple(Feature(name, party.owner) for party in parties for name in party.names),
         active=len(parties) - 1,
+        prediction_bits=PREDICTION_BITS[params.task],
     )
     plan = federation.plan(len(label))
     if on_estimate is not None:

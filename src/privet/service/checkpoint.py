@@ -25,7 +25,7 @@ from privet.service.part_file import PartRecord, to_part, to_record
 from privet.service.records import Name, Sealed, read_record
 
 FORMAT: Final = "privet-checkpoint"
-VERSION = 1
+VERSION = 2
 
 
 class _CheckpointRecord(Sealed):

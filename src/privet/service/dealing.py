@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from privet.boosting.federation import predict, tell_unit, train
+from privet.boosting.federation import train
+from privet.boosting.inference import predict, tell_unit
 from privet.runtime.roles import Program, run_dealer
 from privet.runtime.runtime import Runtime
 from privet.service.agreement import Agreement, Statement, agree

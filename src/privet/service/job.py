@@ -28,7 +28,13 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, field_validator, model_validator
 from typing_extensions import Self
 
-from privet.boosting.federation import SUITES, Federation, Query
+from privet.boosting.federation import (
+    MOST_PREDICTION_BITS,
+    PREDICTION_BITS,
+    SUITES,
+    Federation,
+)
+from privet.boosting.inference import Query
 from privet.boosting.model import Feature
 from privet.boosting.params import Params
 from privet.boosting.trainer import DEFAULT_PROTOCOL
@@ -85,6 +91,10 @@ class Job(Config):
     reveal_loss: bool = False
     """Whether all learn the training loss, table by table: the mean squared residual, in a
     regression relative to the square of the label's unit, which only its holder knows."""
+    prediction_bits: Annotated[int, Field(ge=0, le=MOST_PREDICTION_BITS)] | None = None
+    """Predictions are rounded to 2^-prediction_bits before they are revealed: a classification's in
+    the score (the log-odds), a regression's in the label's unit, a power of two above twice its
+    root mean square. 10 and 12, if the job does not say."""
     params: dict[str, Any] = Field(default_factory=dict)
     """Hyper-parameters by name, but for the task."""
     dealer: Contact
@@ -130,6 +140,12 @@ class Job(Config):
     def recipient_index(self) -> int:
         """Which participant receives predictions."""
         return self.names.index(self.recipient) if self.recipient else self.active
+
+    @property
+    def revealed_bits(self) -> int:
+        """The fraction bits that predictions are revealed with."""
+        bits = self.prediction_bits
+        return PREDICTION_BITS[self.task] if bits is None else bits
 
     def hyper_parameters(self) -> Params:
         """Return the hyper-parameters, the defaults among them."""
@@ -180,6 +196,7 @@ class Job(Config):
             parties=tuple(self.names),
             features=features,
             active=self.active,
+            prediction_bits=self.revealed_bits,
             reveal_loss=self.reveal_loss,
         )
 
@@ -192,6 +209,7 @@ class Job(Config):
             shape=(params.tables, params.depth, samples),
             active=self.active,
             recipient=self.recipient_index,
+            prediction_bits=self.revealed_bits,
         )
 
     def work(self) -> dict[str, Any]:
@@ -203,6 +221,7 @@ class Job(Config):
             "participants": self.names,
             "active": self.names[self.active],
             "reveal_loss": self.reveal_loss,
+            "prediction_bits": self.revealed_bits,
             **self.hyper_parameters().model_dump(),
         }
 

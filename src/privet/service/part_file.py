@@ -33,7 +33,7 @@ from privet.service.records import (
 )
 
 FORMAT: Final = "privet-part"
-VERSION = 1
+VERSION = 2
 
 
 class _TestRecord(Record):
@@ -47,7 +47,7 @@ class _TableRecord(Record):
     feature: Annotated[list[Index], PER_LEVEL, FailFast()]
     own: Annotated[list[_TestRecord | None], PER_LEVEL, FailFast()]
     leaf_shares: Annotated[
-        list[Annotated[int, Field(ge=0, lt=1 << 64)]], Field(max_length=1 << 10), FailFast()
+        list[Annotated[int, Field(ge=0, lt=1 << 32)]], Field(max_length=1 << 10), FailFast()
     ]
 
 
@@ -63,7 +63,7 @@ class PartRecord(Record):
     task: Task
     party: Name
     features: Annotated[list[FeatureRecord], Field(min_length=1), FailFast()]
-    fraction_bits: Annotated[int, Field(ge=1, le=60)]
+    fraction_bits: Annotated[int, Field(ge=1, le=28)]
     unit: _UnitRecord | None
     tables: Annotated[list[_TableRecord], Field(min_length=1, max_length=10_000), FailFast()]
 
@@ -180,7 +180,7 @@ def to_part(record: PartRecord) -> ModelPart:
         feature=feature,
         bucket=np.array(bucket, dtype=np.intp).reshape(feature.shape),
         threshold=np.array(threshold).reshape(feature.shape),
-        leaf_shares=np.array([table.leaf_shares for table in record.tables], dtype=np.uint64),
+        leaf_shares=np.array([table.leaf_shares for table in record.tables], dtype=np.uint32),
         fraction_bits=record.fraction_bits,
         unit=None if unit is None else LabelUnit(unit.centre, unit.scale),
     )

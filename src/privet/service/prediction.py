@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from privet.arrays import FloatArray, TextArray
-from privet.boosting.federation import predict, tell_unit
+from privet.boosting.inference import predict, tell_unit
 from privet.data.frame import Frame
 from privet.data.reader import read_frame
 from privet.errors import ModelError

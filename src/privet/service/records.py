@@ -99,7 +99,10 @@ def _diagnose(content: bytes, error: ValidationError, form: str, version: int) -
     if header.format != form:
         return f"not a {noun} file of this software"
     if header.version != version:
-        return f"{noun} file version {header.version}; this software reads version {version}"
+        return (
+            f"{noun} file version {header.version}; this software reads version {version}: use the "
+            "release that wrote it, or train again"
+        )
     return f"damaged: {explain(error)}"
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from privet.arrays import BoolArray, FloatArray, IndexArray
-from privet.boosting.federation import predict, tell_unit
+from privet.boosting.inference import predict, tell_unit
 from privet.data.frame import Frame
 from privet.errors import PeerMisbehavedError
 from privet.runtime.dealer import Dealer

@@ -11,14 +11,23 @@ import pytest
 
 from privet import DataSet, Experiment, run
 from privet.arithmetic.prg import Prg
-from privet.boosting.federation import Query
+from privet.boosting.inference import Query
 from privet.boosting.params import Params
-from privet.boosting.part import join
+from privet.boosting.part import GUARD_BITS, join
 from privet.boosting.trainer import train, train_federated
 from privet.gates.gate import Cost
 from privet.runtime.launcher import simulate
 from privet.suites.masked.costs import setup_cost, table_cost
-from tests.boosting.test_federation import N, alarms, ask, bucketed, columns, label_of, trial
+from tests.boosting.test_federation import (
+    N,
+    alarms,
+    ask,
+    assert_rounded,
+    bucketed,
+    columns,
+    label_of,
+    trial,
+)
 from tests.runtime.harness import View, nonuniform, play
 from tests.runtime.test_party import measured
 
@@ -43,9 +52,11 @@ def test_it_has_the_tests_of_the_reference(sizes: list[int], task: Any) -> None:
     assert (model.feature == reference.feature).all()
     assert (model.bucket == reference.bucket).all()
     assert (model.threshold == reference.threshold).all()
-    unit = 2**12 if task == "regression" else 1.0
-    assert np.abs(model.leaf_values - reference.leaf_values).max() < unit * 2.0**-16
-    assert federated.predictions == pytest.approx(model.predict(new), abs=1e-9)
+    unit, bits = (2**12, 12) if task == "regression" else (1.0, 10)
+    kept = len(sizes) / 2 * 2.0 ** -(bits + GUARD_BITS)
+    assert np.abs(model.leaf_values - reference.leaf_values).max() < unit * (2.0**-16 + kept)
+    assert federated.predictions is not None
+    assert_rounded(federated.predictions, model, new, bits, federated.parts[-1].unit)
 
 
 @pytest.mark.parametrize(
@@ -167,15 +178,15 @@ def test_missing_masks_are_caught(broken: str, monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.parametrize("recipient", [0, 2])
-def test_a_prediction_takes_two_rounds(recipient: int) -> None:
+def test_a_prediction_takes_three_rounds(recipient: int) -> None:
     program, inputs = trial([2, 1, 2], 0, "masked", task="classification", tables=4, depth=3)
     parts = [result.part for result in simulate(program, 3, inputs).results]
     new = np.random.default_rng(3).normal(size=(5, 40))
-    query = Query("masked", "classification", (4, 3, 40), active=2, recipient=recipient)
+    query = Query("masked", "classification", (4, 3, 40), 2, recipient, 10)
     data = list(zip(parts, [new[:2], new[2:3], new[3:]], strict=True))
     outcome = simulate(partial(ask, query=query), 3, data)
-    assert outcome.results[recipient] == pytest.approx(join(parts).predict(new), abs=1e-9)
-    assert outcome.meters[0].total().rounds == (2 if recipient == 2 else 4)
+    assert_rounded(outcome.results[recipient], join(parts), new, 10, parts[2].unit)
+    assert outcome.meters[0].total().rounds == (3 if recipient == 2 else 5)
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ def infer(runtime: Runtime, tests: AppliedTests, leaf_values: Share) -> Share:
 
 def _infer_block(runtime: Runtime, tests: AppliedTests, leaf_values: Share, block: slice) -> Share:
     tables, depth, _ = tests.shape
-    leaves = 1 << depth
+    leaves, ring = 1 << depth, leaf_values.ring
     count = block.stop - block.start
     owners = None if tests.owners is None else tests.owners.reshape(-1).tolist()
     own: list[RingArray | None] = [None] * (tables * depth)
@@ -44,8 +44,9 @@ def _infer_block(runtime: Runtime, tests: AppliedTests, leaf_values: Share, bloc
         for position, owner in enumerate(owners):
             if owner == runtime.index:
                 table, level = divmod(position, depth)
-                own[position] = possible_leaves(tests.fails[table, level, block], level, depth)
-    shared = runtime.share_each(own, owners, (count, leaves), Z64)
+                possible = possible_leaves(tests.fails[table, level, block], level, depth)
+                own[position] = ring.array(possible)
+    shared = runtime.share_each(own, owners, (count, leaves), ring)
     product = shared.reshape(tables, depth, count, leaves).transpose(1, 0, 2, 3)
     while len(product) > 1:
         even = len(product) // 2 * 2
@@ -56,10 +57,10 @@ def _infer_block(runtime: Runtime, tests: AppliedTests, leaf_values: Share, bloc
     return total
 
 
-def possible_leaves(fails: BucketArray, level: int, depth: int) -> RingArray:
+def possible_leaves(fails: BucketArray, level: int, depth: int) -> BucketArray:
     """Return 1 for each sample and leaf that one test's outcome leaves possible: (N, 2^D)."""
     bit = (np.arange(1 << depth) >> (depth - 1 - level)) & 1
-    possible: RingArray = (bit == fails[:, None]).astype(np.uint64)
+    possible: BucketArray = (bit == fails[:, None]).astype(np.uint8)
     return possible
 
 

@@ -1,0 +1,87 @@
+"""Prediction as a program: what every participant and the dealer run.
+
+Reference: the paper's Section V.C, for any suite.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from privet.arithmetic.fixed_point import FixedPoint
+from privet.arithmetic.rings import Z32, Z64
+from privet.arithmetic.shares import Share
+from privet.arrays import FloatArray
+from privet.boosting.federation import SUITES
+from privet.boosting.objective import sigmoid
+from privet.boosting.part import GUARD_BITS, LabelUnit, ModelPart
+from privet.config import Task
+from privet.gates.rounding import round_off
+from privet.runtime.runtime import Runtime
+from privet.suites.plan import AppliedTests
+
+
+@dataclass(frozen=True)
+class Query:
+    """A batch to predict, as all participants and the dealer know it."""
+
+    protocol: str
+    task: Task
+    shape: tuple[int, int, int]
+    """(tables, depth, n_samples)."""
+    active: int
+    recipient: int
+    """Who receives the predictions."""
+    prediction_bits: int
+    """Fraction bits that they are revealed with."""
+
+
+def tell_unit(runtime: Runtime, query: Query, part: ModelPart | None) -> LabelUnit | None:
+    """Return the label's unit to the recipient of predictions, once, before the first of them.
+
+    Reveals: the unit to the recipient, if it is not the active participant, who has it.
+    """
+    unit = None if part is None else part.unit
+    if query.recipient == query.active:
+        return unit
+    with runtime.step("predict"):
+        numbers = None if unit is None else np.array([unit.centre, unit.scale]).view(np.uint64)
+        shared = runtime.share(numbers, query.active, (2,), Z64)
+        revealed = runtime.reveal(shared, [query.recipient], "centre and scale of the label")
+    return None if revealed is None else LabelUnit(*revealed.view(np.float64).tolist())
+
+
+def predict(
+    runtime: Runtime,
+    query: Query,
+    parties: Sequence[str],
+    part: ModelPart | None,
+    columns: FloatArray | None,
+    unit: LabelUnit | None,
+) -> FloatArray | None:
+    """Predict new samples; return values or probabilities to the recipient, None to all others.
+
+    1. Every participant applies its own tests; the suite adds up the leaf values on shares.
+    2. The scores are rounded to what all agreed on, and revealed to the recipient, who knows the
+       label's unit (`tell_unit`).
+
+    Reveals: the rounded scores to the recipient.
+    """
+    tables, depth, _ = query.shape
+    with runtime.step("predict"):
+        leaves = Share.unknown((tables, 1 << depth), Z32)
+        tests = AppliedTests(query.shape, None, None)
+        if part is not None and columns is not None:
+            leaves = Share(part.leaf_shares, Z32)
+            tests = AppliedTests(query.shape, part.test_owners(parties), part.fails(columns))
+        scores = SUITES[query.protocol].infer(runtime, tests, leaves)
+        rounded = round_off(runtime, scores, bits=GUARD_BITS)
+        revealed = runtime.reveal(rounded, [query.recipient], "predictions")
+        if revealed is None:
+            return None
+        assert unit is not None
+        encoding = FixedPoint(query.prediction_bits + GUARD_BITS, Z32)
+        score = unit.restore(encoding.decode(revealed))
+        return score if query.task == "regression" else sigmoid(score)

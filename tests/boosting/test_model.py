@@ -107,3 +107,22 @@ def test_a_name_can_be_printed(name: str) -> None:
         Feature(name, "bank")
     with pytest.raises(DataError, match="cannot be the name"):
         Feature("age", name)
+
+
+def test_tests_that_split_alike_are_the_same() -> None:
+    features = tuple(Feature(name, "bank") for name in "abcd")
+    x = np.random.default_rng(0).normal(size=(4, 50))
+    x[1], x[2] = 10 * x[0] + 3, -x[0]
+
+    def one_test(feature: int, threshold: float) -> Model:
+        test = np.array([[feature]]), np.array([[0]]), np.array([[threshold]])
+        return Model("regression", features, 0.0, *test, np.zeros((1, 2)))
+
+    first = one_test(0, 0.5)
+    assert first.same_tests(first, x) == 1.0
+    assert first.same_tests(one_test(1, 8.0), x) == 1.0  # a copy in another unit
+    assert first.same_tests(one_test(2, -0.5), x) == 1.0  # left is right
+    assert first.same_tests(one_test(3, 0.5), x) == 0.0
+    next_value = x[0][x[0] > 0.5].min()
+    moved = replace(one_test(0, next_value + 1e-9), bucket=np.array([[1]]))
+    assert first.same_tests(moved, x) == 0.0  # one row goes to the other side

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from privet.arrays import FloatArray, IndexArray
+from privet.arrays import BoolArray, FloatArray, IndexArray
 from privet.boosting.objective import sigmoid
 from privet.boosting.params import LARGEST
 from privet.config import Task, printable
@@ -109,6 +109,11 @@ class Model:
         """How many tests a table has."""
         return int(self.feature.shape[1])
 
+    def fails(self, table: int, level: int, columns: FloatArray) -> BoolArray:
+        """Return which samples fail one test; a missing value, smaller than everything, passes."""
+        result: BoolArray = columns[self.feature[table, level]] >= self.threshold[table, level]
+        return result
+
     def leaf_index(self, columns: FloatArray) -> IndexArray:
         """Return the leaf of every sample in every table, (tables, n_samples).
 
@@ -145,6 +150,19 @@ class Model:
                 f"the model has {len(self.features)} features, a row each; "
                 f"the data have the shape {columns.shape}"
             )
+
+    def same_tests(self, other: Model, columns: FloatArray) -> float:
+        """Return the share of levels at which two models split samples in the same way.
+
+        By the same test, or by one that happens to part them alike, such as that of a column's copy
+        or of its opposite.
+        """
+        self._check_columns(columns)
+        same = (self.feature == other.feature) & (self.bucket == other.bucket)
+        for table, level in np.argwhere(~same):
+            ours, theirs = (model.fails(table, level, columns) for model in (self, other))
+            same[table, level] = len(np.unique(ours == theirs)) == 1
+        return float(np.mean(same))
 
     def importances(self) -> FloatArray:
         """Return the share of all tests that each feature has.

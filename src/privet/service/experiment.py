@@ -75,7 +75,6 @@ def run(
     plain = model
     if experiment.protocol != "plain":
         plain = train_on(parties, new, params, "plain", experiment.network).model
-    same = (model.feature == plain.feature) & (model.bucket == plain.bucket)
     report = Report(
         version=__version__,
         data=data.name,
@@ -88,7 +87,7 @@ def run(
         params=params,
         metrics=evaluate(params.task, trained.predictions, test_rows),
         plain_metrics=evaluate(params.task, plain.predict(test_rows.columns), test_rows),
-        same_tests=float(np.mean(same)),
+        same_tests=model.same_tests(plain, train_rows.columns),
         network=experiment.network,
         seconds=trained.seconds.model_copy(update={"total": time.perf_counter() - started}),
         bytes=trained.bytes,

@@ -114,7 +114,7 @@ class Report(BaseModel):
     plain_metrics: dict[str, float | None]
     """The same of the model that `plain` trains on the same rows with the same parameters."""
     same_tests: float
-    """The share of levels at which both models have the same test."""
+    """The share of levels at which both models split the training rows in the same way."""
     network: str
     seconds: Seconds
     bytes: Bytes

@@ -82,16 +82,18 @@ def test_two_samples_and_one_candidate() -> None:
     assert model.score(x) == pytest.approx(reference.score(x), abs=1e-4)
 
 
-def test_equal_features_go_to_the_first() -> None:
-    """Copies of a column tie in every score; rounding must not choose among them."""
+def test_copies_of_features() -> None:
+    """Copies of a column tie in every score: rounding may choose among them, and only them."""
     x = columns(3)
     x = np.concatenate([x, x, x])
     label = label_of(x, "regression")
     params = Params(task="regression", tables=4, depth=3, buckets=16)
     parties = bucketed(x, [4, 5], 16)
-    model = train(parties, label, params, "masked")
-    assert (model.feature == train(parties, label, params).feature).all()
-    assert model.feature.max() < 3
+    model, reference = train(parties, label, params, "masked"), train(parties, label, params)
+    assert reference.feature.max() < 3
+    assert (model.feature % 3 == reference.feature).all()
+    assert (model.bucket == reference.bucket).all()
+    assert model.same_tests(reference, x) == 1.0
 
 
 def test_ties_missing_values_and_constants() -> None:

@@ -13,7 +13,7 @@ from math import prod
 import numpy as np
 
 from privet.arithmetic.exact import nearest
-from privet.arithmetic.rings import Z8, Z32, Z36, Z64, Ring
+from privet.arithmetic.rings import Z8, Z32, Z36, Z64, Ring, RingArray
 from privet.arithmetic.shares import Share
 from privet.gates.gate import Cost
 from privet.gates.lookup import Lookup, lookup, lookup_size
@@ -42,7 +42,7 @@ def low_bits(x: Share, ring: Ring) -> Share:
 
 
 def quotient(
-    runtime: Runtime, scales: Scales, g: Masked, h: Masked, bias: np.ndarray | int = 0
+    runtime: Runtime, scales: Scales, g: Masked, h: Masked, handicap: RingArray | None = None
 ) -> Share:
     """Return G / (H + l2) for masked sums g and h >= 0, in `unit`s.
 
@@ -53,7 +53,7 @@ def quotient(
     5. Mask its error, e = 1 - m z / top (one opening).
     6. The quotient is the normalised G times z times (1 + e).
 
-    `bias` is subtracted from (1 + e) in units of 2^-NEWTON_BITS: a relative handicap.
+    `handicap` lowers quotients by parts of `whole`, which is 1, before e is rounded.
 
     Cost: `quotient_cost`: five openings, of 2L - 1 bits for each exponent, 1, 8.5 (or 9), 8 and 4
     (or 4.5) bytes. Reveals: nothing. Error: see the decision.
@@ -85,24 +85,29 @@ def quotient(
     with runtime.step("guess"):
         terms = [(a, (coarse,) * k) for k, a in enumerate(coefficients) if k]
         guess = polynomial(runtime, terms)
-        guess = guess + _constant(runtime, coefficients[0], guess.shape)
+        guess += _public(runtime, Z64.array(coefficients[0]), guess.shape)
         z = lift(runtime, mask(runtime, guess), shift=scale - GUESS_BITS)
     with runtime.step("correction"):
-        whole = scales.top << GUESS_BITS
-        error = _constant(runtime, whole, m.shape) - polynomial(runtime, [(1, (m, z))])
+        one = np.array(whole(scales), dtype=np.uint64)
+        error = _public(runtime, one if handicap is None else one - handicap, m.shape)
+        error -= polynomial(runtime, [(1, (m, z))])
         drop = newton_shift(scales)
         if drop < 0:
             error = error * (1 << -drop)
         masked_error = mask(runtime, low_bits(error, _error_ring(scales)))
         e = signed_lift(runtime, masked_error, shift=max(drop, 0))
-        factor = e + (_one(scales) - np.asarray(bias).astype(np.int64))
-        result: Share = polynomial(runtime, [(1, (numerator, z, factor))])
+        result: Share = polynomial(runtime, [(1, (numerator, z, e + _one(scales)))])
         return result
+
+
+def whole(scales: Scales) -> int:
+    """Return 1 in the units of a guess's error."""
+    return scales.top << GUESS_BITS
 
 
 def newton_shift(scales: Scales) -> int:
     """Return by how many bits the error of a guess is scaled down."""
-    return (scales.top << GUESS_BITS).bit_length() - NEWTON_BITS
+    return whole(scales).bit_length() - NEWTON_BITS
 
 
 def _dropped(scales: Scales) -> int:
@@ -112,7 +117,7 @@ def _dropped(scales: Scales) -> int:
 
 def _one(scales: Scales) -> int:
     """Return 1 in the units of a guess's error, once that is scaled down."""
-    return nearest(scales.top << GUESS_BITS, -newton_shift(scales))
+    return nearest(whole(scales), -newton_shift(scales))
 
 
 def unit(scales: Scales) -> Fraction:
@@ -138,7 +143,7 @@ def exponent_thresholds(scales: Scales) -> tuple[tuple[int, int], list[int], int
 
 def _error_ring(scales: Scales) -> Ring:
     """Return the smallest ring that the error of a guess, which is below 2^-8, fits."""
-    bits = (scales.top << GUESS_BITS).bit_length() - min(newton_shift(scales), 0) - 8
+    bits = whole(scales).bit_length() - min(newton_shift(scales), 0) - 8
     return next(ring for ring in (Z32, Z36, Z64) if bits <= ring.bits - 2)
 
 
@@ -185,6 +190,5 @@ def shifted(x: Masked, drop: int) -> Masked:
     )
 
 
-def _constant(runtime: Runtime, value: int, shape: tuple[int, ...]) -> Share:
-    wrapped = np.array(value % (1 << 64), dtype=np.uint64)
-    return runtime.public(np.broadcast_to(wrapped, shape), Z64)
+def _public(runtime: Runtime, values: RingArray, shape: tuple[int, ...]) -> Share:
+    return runtime.public(np.broadcast_to(values, shape), Z64)

@@ -21,6 +21,7 @@ from privet.suites.masked.scales import Scales
 from privet.suites.masked.table import (
     LOSS_BITS,
     best_test,
+    handicaps,
     leaf_factor,
     leaf_values,
     mask_children,
@@ -75,6 +76,7 @@ class MaskedSuite(Suite):
             "the sigmoid": coefficients(),
             "the reciprocal": scales.guess(),
             "quotients": [str(unit(scales)), exponent_thresholds(scales)],
+            "ties": handicaps(plan, scales).tolist(),
             "leaf values": leaf_factor(plan, scales),
             "the tournament": group_sizes(plan.n_features * plan.candidates),
         }

@@ -8,7 +8,7 @@ from fractions import Fraction
 import numpy as np
 
 from privet.arithmetic.exact import ceil_log2, nearest
-from privet.arithmetic.rings import Z32, Z36
+from privet.arithmetic.rings import Z32, Z36, Z64, RingArray
 from privet.arithmetic.shares import Share, stack
 from privet.arrays import BucketArray
 from privet.gates.choose import MaskedBits, keep, publish_bits
@@ -18,7 +18,7 @@ from privet.gates.polynomial import polynomial
 from privet.gates.shrink import shrink
 from privet.gates.waves import SCORE_BITS, waves
 from privet.runtime.runtime import Runtime
-from privet.suites.masked.division import low_bits, quotient, signed_lift, unit
+from privet.suites.masked.division import low_bits, quotient, signed_lift, unit, whole
 from privet.suites.masked.scales import Scales
 from privet.suites.masked.tournament import best
 from privet.suites.plan import Plan
@@ -27,9 +27,10 @@ WEIGHT_SHIFT = 33
 """A quotient, below 2^62, loses this many bits before it is multiplied with G again."""
 LOSS_BITS = 16
 """Fraction bits of a revealed loss."""
-HANDICAP_FEATURES = 64
-"""Up to so many features, equal scores go to the first: each has a handicap of 2^-21 over the one
-before, more than rounding usually makes of equal ones."""
+HANDICAP_BITS = 20
+"""The last feature's scores are lowered by 2^-20 of themselves, and the others' in proportion, so
+that equal scores tend to go to the first, as in the reference. Rounding makes about as much of
+equal ones: a larger handicap would be wrong more often where scores nearly agree."""
 
 
 @dataclass
@@ -166,13 +167,17 @@ def _scores(runtime: Runtime, plan: Plan, scales: Scales, nodes: Nodes) -> Share
         )
     left_g, left_h, total_g, total_h = masked
     g, h = _both_sides(left_g, total_g), _both_sides(left_h, total_h)
-    step = 2 if plan.n_features <= HANDICAP_FEATURES else 0
-    handicap = step * np.arange(plan.n_features).reshape(1, -1, 1, 1)
-    weight = quotient(runtime, scales, g, h, handicap)
+    weight = quotient(runtime, scales, g, h, handicaps(plan, scales).reshape(1, -1, 1, 1))
     with runtime.step("gain"):
         w = signed_lift(runtime, mask(runtime, weight), shift=WEIGHT_SHIFT)
         gain: Share = polynomial(runtime, [(1, (w, signed_lift(runtime, g)))])
     return gain.sum((0, 3))
+
+
+def handicaps(plan: Plan, scales: Scales) -> RingArray:
+    """Return by how much the quotients of each feature are lowered, in parts of `whole`."""
+    last = plan.n_features << HANDICAP_BITS
+    return Z64.array([whole(scales) * j // last for j in range(plan.n_features)])
 
 
 def _both_sides(left: Masked, total: Masked) -> Masked:

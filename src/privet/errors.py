@@ -11,7 +11,8 @@
     │   ├── PeerSilentError              nothing was heard from it for too long
     │   └── PeerMisbehavedError          it sent what the protocol does not allow here
     ├── DisagreementError                participants were not asked to do the same
-    └── CorrelationError                 the dealer's randomness does not fit, or was used
+    ├── CorrelationError                 the dealer's randomness does not fit, or was used
+    └── ResultError                      what was computed together cannot be
 
 The command line maps each class to an exit code of its own (`privet.cli`).
 """
@@ -73,3 +74,14 @@ class DisagreementError(PrivetError):
 
 class CorrelationError(PrivetError):
     """Correlated randomness ran out, is out of step with the program, or was used before."""
+
+
+class ResultError(PrivetError):
+    """What the participants computed together is out of all bounds: nothing is built on it."""
+
+    def __str__(self) -> str:
+        return (
+            f"{super().__str__()}: a share was damaged, a machine computes wrongly, or the data "
+            "are beyond what the protocol can do. Nothing of this table is kept; the same commands "
+            "go on after the one before. If it happens again, please report it"
+        )

@@ -172,6 +172,7 @@ def test_the_ledger_lists_what_the_paper_reveals_and_nothing_else() -> None:
         assert [(e.what, e.to, e.count, e.step) for e in view.ledger.summary()] == [
             ("best bucket of every feature", everybody, 5 * 2 * 2, features[0]),
             ("split feature", everybody, 2 * 2, features[1]),
+            ("leaf values within bounds", everybody, 2, "table/leaves/check"),
             ("predictions", ("party3",), 5, "predict"),
         ]
 

@@ -8,7 +8,7 @@ import pytest
 
 from privet.arithmetic.rings import BITS, Z32, Z64, Ring, add_counting_wraps
 from privet.arithmetic.shares import Share
-from privet.errors import CorrelationError, PeerError, PeerMisbehavedError
+from privet.errors import CorrelationError, PeerError, PeerMisbehavedError, ResultError
 from privet.gates.gate import Cost, opening_cost
 from privet.runtime.launcher import simulate
 from privet.runtime.ledger import Disclosure
@@ -191,13 +191,15 @@ def test_a_choice_goes_to_all_and_its_detail_to_the_owner() -> None:
     assert found == [(2, -1), (2, 7)]
 
 
-@pytest.mark.parametrize("choice", [[3, 0, 8], [2**63, 1, 0], [2, 8, 0], [0, 0, 0]])
+@pytest.mark.parametrize(
+    "choice", [[3, 0, 8], [2**63, 1, 0], [2, 8, 0], [0, 0, 0], [2, 0, 10], [2, 0, 2**40]]
+)
 def test_shares_that_do_not_add_up_to_a_choice(choice: list[int]) -> None:
-    """No such thing, the detail at the wrong participant, or none at all."""
-    with pytest.raises(PeerMisbehavedError, match="do not add up to a choice"):
+    """No such thing, the detail at the wrong participant, or none at all, or beyond the last."""
+    with pytest.raises(ResultError, match="the shares of a thing do not add up to one of 3"):
         simulate(partial(choosing, choice), 2)
 
 
 def choosing(choice: list[int], runtime: Runtime, _: None) -> Any:
     share = runtime.public(np.array(choice, dtype=np.uint64), Z64)
-    return runtime.reveal_choice(share, [0, 1, 1], ("thing", "detail"))
+    return runtime.reveal_choice(share, [0, 1, 1], 9, ("thing", "detail"))

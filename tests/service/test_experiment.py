@@ -204,6 +204,7 @@ def test_a_secure_experiment_reports_its_cost(tmp_path: Path) -> None:
     assert [(r.what, r.to, r.count) for r in report.reveals] == [
         ("best bucket of every feature", everybody, 2 * 2 * 30),
         ("split feature", everybody, 2 * 2),
+        ("leaf values within bounds", everybody, 2),
         ("predictions", ["party3"], 114),
     ]
 

@@ -75,7 +75,11 @@ def test_the_report_is_what_the_plan_says(tmp_path: Path) -> None:
     assert sum(report.bytes_sent for report in reports) == due.online
     assert sum(report.bytes_from_dealer for report in reports) == due.offline
     told = {(reveal.what, tuple(reveal.to)) for report in reports for reveal in report.reveals}
-    assert {what for what, _ in told} == {"split feature", "split bucket"}
+    assert {what for what, _ in told} == {
+        "split feature",
+        "split bucket",
+        "leaf values within bounds",
+    }
     assert {to for what, to in told if what == "split feature"} == {NAMES}
 
 

@@ -9,7 +9,8 @@
 6    something outside this program cannot be had
 7    another participant, or the way to it, failed
 8    the dealer's randomness does not fit the program, or was used before
-9    participants were not asked to do the same
+9    participants were not asked to do the same, or do not compute the same numbers
+10   what the participants computed together cannot be
 130  interrupted
 """
 
@@ -23,6 +24,7 @@ from privet.errors import (
     ParameterError,
     PeerError,
     PrivetError,
+    ResultError,
     UnavailableError,
 )
 
@@ -34,6 +36,7 @@ EXIT_CODES: dict[type[PrivetError], int] = {
     PeerError: 7,
     CorrelationError: 8,
     DisagreementError: 9,
+    ResultError: 10,
 }
 
 

@@ -72,7 +72,9 @@ class Dealer(Runtime):
         """Learn nothing."""
         self.note(f"reveal {what} to {list(to)}")
 
-    def reveal_choice(self, choice: Share, owners: Sequence[int], what: tuple[str, str]) -> None:
+    def reveal_choice(
+        self, choice: Share, owners: Sequence[int], details: int, what: tuple[str, str]
+    ) -> None:
         """Learn nothing."""
         self.note(f"reveal {what} of {list(owners)}")
 

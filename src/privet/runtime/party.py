@@ -16,7 +16,7 @@ import numpy.typing as npt
 from privet.arithmetic.prg import Prg, derive_seed, fresh_seed
 from privet.arithmetic.rings import Ring, RingArray, add_counting_wraps
 from privet.arithmetic.shares import Share
-from privet.errors import PeerMisbehavedError
+from privet.errors import ResultError
 from privet.runtime.correlations import CLOSING, Source
 from privet.runtime.ledger import Ledger
 from privet.runtime.opening import Fold, Opening
@@ -231,7 +231,7 @@ class Party(Runtime):
         return value.ring.sum(np.stack([part, *parts.values()]), 0)
 
     def reveal_choice(
-        self, choice: Share, owners: Sequence[int], what: tuple[str, str]
+        self, choice: Share, owners: Sequence[int], details: int, what: tuple[str, str]
     ) -> tuple[int, int]:
         """Reveal a choice to all and its detail to its owner, and record both."""
         self.note(f"reveal {what} of {list(owners)}")
@@ -243,11 +243,9 @@ class Party(Runtime):
         )
         total = choice.ring.sum(np.stack([part[[0, 1 + self.index]], *parts.values()]), 0)
         thing, detail = int(total[0]), int(total[1]) - 1
-        if thing >= len(owners) or (detail >= 0) != (owners[thing] == self.index):
-            raise PeerMisbehavedError(
-                "somebody", f"sent shares that do not add up to a choice at step {self.step_name!r}"
-            )
-        owner = owners[thing]
+        owner = owners[thing] if thing < len(owners) else None
+        if owner is None or not -1 <= detail < details or (detail >= 0) != (owner == self.index):
+            raise ResultError(f"the shares of a {what[0]} do not add up to one of {len(owners)}")
         self.ledger.record(what[0], self.names, 1, self.step_name)
         self.ledger.record(what[1], (self.names[owner],), 1, self.step_name)
         return thing, detail

@@ -76,13 +76,14 @@ class Runtime(ABC):
 
     @abstractmethod
     def reveal_choice(
-        self, choice: Share, owners: Sequence[int], what: tuple[str, str]
+        self, choice: Share, owners: Sequence[int], details: int, what: tuple[str, str]
     ) -> tuple[int, int] | None:
         """Reveal which of several things was chosen to all, and a detail of it to its owner alone.
 
         `choice[0]` is the chosen thing; `choice[1 + m]`, which goes to m, is the detail plus one if
         participant m owns the thing, and zero otherwise. One round. Returns the thing and the
-        detail, -1 to those who do not own it.
+        detail, -1 to those who do not own it. Raises ResultError if there is no such thing, or it
+        has no such detail of `details`.
         """
 
     def progress(self, done: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fractions import Fraction
 
 from privet.arithmetic.shares import Share
 from privet.arrays import BucketArray, FloatArray, IndexArray
@@ -43,6 +44,20 @@ class Plan:
     def candidates(self) -> int:
         """B - 1: how many tests of one feature a level chooses among."""
         return self.buckets - 1
+
+    @property
+    def largest_weight(self) -> int:
+        """No G / (H + l2) of a leaf is larger in size: protocols compute rightly up to it.
+
+        A regression's label is at most 4 in size. A classification's stay below 64 unless more than
+        64 samples of a leaf are wrong and all but certain.
+        """
+        return 8 if self.task == "regression" else 64
+
+    @property
+    def largest_leaf(self) -> Fraction:
+        """The leaf value of the largest weight; one beyond ends a training."""
+        return Fraction(self.learning_rate) * self.largest_weight
 
     def features_of(self, participant: int) -> list[int]:
         """Return which features a participant holds, in the order of its own columns."""

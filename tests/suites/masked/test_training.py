@@ -133,11 +133,11 @@ def test_nothing_but_features_and_their_buckets_is_revealed() -> None:
     everybody = ("party1", "party2", "party3")
     feature = views[0].result.part.feature.reshape(-1)
     owners = [everybody[program.plan.owners[j]] for j in feature]
-    expected = [
-        entry
-        for owner in owners
-        for entry in (("split feature", everybody, 1), ("split bucket", (owner,), 1))
-    ]
+    expected = []
+    for level, owner in enumerate(owners):
+        expected += [("split feature", everybody, 1), ("split bucket", (owner,), 1)]
+        if level % program.plan.depth == program.plan.depth - 1:
+            expected.append(("leaf values within bounds", everybody, 1))
     expected.append(("predictions", ("party3",), 5))
     for view in views:
         assert [(e.what, e.to, e.count) for e in view.ledger.entries] == expected

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from privet.arithmetic.rings import Z32, Z36, Z64, Ring
+from privet.arithmetic.rings import Z8, Z32, Z36, Z64, Ring
 from privet.gates.choose import Keep, LeafLookup, PublishBits
 from privet.gates.gate import Cost, revealing_cost, sharing_cost
 from privet.gates.histogram import Histogram, Publish
 from privet.gates.masked import Lift, OpenMasked
 from privet.gates.polynomial import Polynomial
 from privet.gates.shrink import Shrink
+from privet.gates.threshold import DIGIT_BITS, CountReached
 from privet.gates.waves import Waves
 from privet.suites.masked.division import quotient_cost
 from privet.suites.masked.scales import Scales
-from privet.suites.masked.table import WEIGHT_SHIFT
+from privet.suites.masked.table import CHECK_WIDTH, WEIGHT_SHIFT
 from privet.suites.masked.tournament import best_cost
 from privet.suites.plan import Plan
 
@@ -32,7 +33,7 @@ def table_cost(plan: Plan, n_parties: int) -> Cost:
     cost += leaves_cost(plan, scales, n_parties)
     if plan.reveal_loss:
         cost += loss_cost(plan, n_parties)
-    cost += OpenMasked.cost([((plan.leaves,), Z64)], n_parties)
+    cost += OpenMasked.cost([((plan.leaves,), Z64)], n_parties) + check_cost(plan, n_parties)
     return cost + LeafLookup.cost(plan.depth, plan.n_samples, 8)
 
 
@@ -44,6 +45,13 @@ def gradients_cost(plan: Plan, n_parties: int) -> Cost:
     masked = OpenMasked.cost([((count,), Z32)], n_parties)
     rings = [Z36, Scales.of(plan).h_ring]
     return masked + Waves.cost(count) + Shrink.cost(count, rings, n_parties)
+
+
+def check_cost(plan: Plan, n_parties: int) -> Cost:
+    """Return the cost of making sure that leaf values are within bounds."""
+    count = 2 * plan.leaves
+    revealed = revealing_cost(Z8.nbytes((-(-count // 128),)), n_parties, n_parties)
+    return CountReached.cost(count, 1, CHECK_WIDTH, DIGIT_BITS, n_parties) + revealed
 
 
 def loss_cost(plan: Plan, n_parties: int) -> Cost:

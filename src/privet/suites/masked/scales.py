@@ -86,7 +86,7 @@ class Scales:
             y_bits=y_bits,
             l2=l2,
             exponents=exponents,
-            largest_weight=8 if regression else 64,
+            largest_weight=plan.largest_weight,
             h_limit=h_limit,
         )
 

@@ -21,6 +21,7 @@ from privet.suites.masked.scales import Scales
 from privet.suites.masked.table import (
     LOSS_BITS,
     best_test,
+    check_leaves,
     handicaps,
     leaf_factor,
     leaf_values,
@@ -115,6 +116,7 @@ class MaskedSuite(Suite):
         leaves = leaf_values(runtime, plan, scales, nodes, left)
         with runtime.step("update"):
             values = mask(runtime, leaves)
+            check_leaves(runtime, plan, values)
             self.scores += leaf_lookup(runtime, _stacked(outcomes), values)
         return TrainedTable(features, buckets, leaves, loss)
 

@@ -11,20 +11,25 @@ from privet.arithmetic.exact import ceil_log2, nearest
 from privet.arithmetic.rings import Z32, Z36, Z64, RingArray
 from privet.arithmetic.shares import Share, stack
 from privet.arrays import BucketArray
+from privet.errors import ResultError
 from privet.gates.choose import MaskedBits, keep, publish_bits
 from privet.gates.histogram import Indicators, histogram
 from privet.gates.masked import Lifted, Masked, combine, mask, unmasked
 from privet.gates.polynomial import polynomial
 from privet.gates.shrink import shrink
+from privet.gates.threshold import count_reached
 from privet.gates.waves import SCORE_BITS, waves
 from privet.runtime.runtime import Runtime
-from privet.suites.masked.division import low_bits, quotient, signed_lift, unit, whole
+from privet.suites.masked.division import low_bits, quotient, shifted, signed_lift, unit, whole
 from privet.suites.masked.scales import Scales
 from privet.suites.masked.tournament import best
 from privet.suites.plan import Plan
 
 WEIGHT_SHIFT = 33
 """A quotient, below 2^62, loses this many bits before it is multiplied with G again."""
+CHECK_WIDTH = 48
+CHECK_SHIFT = 64 - CHECK_WIDTH
+"""Leaf values are compared with their bound on the leading 48 of 64 bits."""
 LOSS_BITS = 16
 """Fraction bits of a revealed loss."""
 HANDICAP_BITS = 20
@@ -151,7 +156,8 @@ def best_test(runtime: Runtime, plan: Plan, scales: Scales, nodes: Nodes) -> tup
     carried[1 + owners, np.arange(n_features)] = np.arange(cuts) + 1
     choice = best(runtime, scores.reshape(-1), carried.reshape(len(carried), -1))
     with runtime.step("reveal"):
-        found = runtime.reveal_choice(choice, plan.owners, ("split feature", "split bucket"))
+        what = ("split feature", "split bucket")
+        found = runtime.reveal_choice(choice, plan.owners, plan.candidates, what)
     return (0, -1) if found is None else found
 
 
@@ -234,6 +240,26 @@ def leaf_factor(plan: Plan, scales: Scales) -> tuple[int, int]:
     value = Fraction(plan.learning_rate) * unit(scales) * (1 << (WEIGHT_SHIFT + SCORE_BITS))
     bits = min(32, 30 - max(0, ceil_log2(value)))
     return nearest(value, bits), bits
+
+
+def check_leaves(runtime: Runtime, plan: Plan, values: Masked) -> None:
+    """Raise ResultError if a masked leaf value, in scores' units, is larger than can be right.
+
+    1. Compare all values with the bound, from above and below, on their leading bits.
+    2. Reveal how many comparisons came out as they must: all of them, or training ends here.
+
+    Cost: `check_cost`. Reveals: that all leaf values are within the bound, or how many are not.
+    """
+    bound = nearest(plan.largest_leaf, SCORE_BITS) + (1 << CHECK_SHIFT)
+    with runtime.step("check"):
+        sides = values.map(lambda a: np.stack([a, np.negative(a)])) + bound
+        within = count_reached(runtime, shifted(sides, CHECK_SHIFT), [0], CHECK_WIDTH)
+        # Counts over Z8, of fewer than it can hold.
+        counted = within.reshape(-1, min(within.size, 128)).sum(1)
+        everybody = list(range(runtime.n_parties))
+        found = runtime.reveal(counted, everybody, "leaf values within bounds")
+    if found is not None and found.sum() != within.size:
+        raise ResultError(f"leaf values of {float(plan.largest_leaf):g} and more in size")
 
 
 def rounded(runtime: Runtime, x: Share, bits: int) -> Share:

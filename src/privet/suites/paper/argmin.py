@@ -10,6 +10,7 @@ import numpy as np
 from privet.arithmetic.rings import Z64
 from privet.arithmetic.shares import Share, concatenate, stack
 from privet.arrays import IndexArray
+from privet.errors import ResultError
 from privet.gates.beaver import Multiply, multiply
 from privet.gates.bits import less, less_cost
 from privet.gates.gate import Cost, revealing_cost
@@ -40,6 +41,8 @@ def argmin(runtime: Runtime, values: Share, what: str) -> IndexArray:
         revealed = runtime.reveal(entries[1, :, 0], everybody, what)
     if revealed is None:
         return np.zeros(rows, dtype=np.intp)
+    if (revealed >= columns).any():
+        raise ResultError(f"the shares of a {what} do not add up to one of {columns}")
     return revealed.astype(np.intp)
 
 

@@ -13,8 +13,10 @@ import numpy as np
 from privet.arithmetic.rings import Z64
 from privet.arithmetic.shares import Share, stack
 from privet.arrays import BoolArray, BucketArray, IndexArray
+from privet.errors import ResultError
 from privet.gates.beaver import Multiply, multiply
-from privet.gates.gate import Cost
+from privet.gates.bits import less, less_cost
+from privet.gates.gate import Cost, revealing_cost
 from privet.gates.permute import Permutation
 from privet.gates.truncate import Truncate, multiply_fixed, multiply_fixed_cost, truncate
 from privet.runtime.runtime import Runtime
@@ -96,7 +98,7 @@ def train_table(
        (SecSplit).
     3. A leaf's value is -G / (H + l2), times the learning rate.
 
-    Cost: `table_cost`. Reveals: as `best_test`, at each level.
+    Cost: `table_cost`. Reveals: as `best_test`, at each level, and `check_leaves`.
     """
     nodes = gradients(runtime, plan, label, score).reshape(2, 1, plan.n_samples)
     features = np.zeros(plan.depth, dtype=np.intp)
@@ -110,7 +112,9 @@ def train_table(
             passes = columns.passes(feature, cut)
             nodes = split(runtime, nodes, passes, plan.owners[feature])
     with runtime.step("leaves"):
-        return TrainedTable(features, buckets, leaf_values(runtime, plan, nodes))
+        leaves = leaf_values(runtime, plan, nodes)
+        check_leaves(runtime, plan, leaves)
+        return TrainedTable(features, buckets, leaves)
 
 
 def best_test(
@@ -172,6 +176,26 @@ def leaf_values(runtime: Runtime, plan: Plan, leaves: Share) -> Share:
     return scaled
 
 
+def check_leaves(runtime: Runtime, plan: Plan, leaves: Share) -> None:
+    """Raise ResultError if a leaf value is larger in size than can be right.
+
+    Cost: `check_cost`. Reveals: that all leaf values are within the bound, or how many are not.
+    """
+    sides = stack([leaves, -leaves])
+    bound = runtime.public(FIXED.encode(float(plan.largest_leaf) + FIXED.unit), Z64)
+    with runtime.step("check"):
+        within = less(runtime, sides, bound.broadcast_to(sides.shape)).sum().reshape(1)
+        found = runtime.reveal(within, range(runtime.n_parties), "leaf values within bounds")
+    if found is not None and found[0] != sides.size:
+        raise ResultError(f"leaf values of {float(plan.largest_leaf):g} and more in size")
+
+
+def check_cost(plan: Plan, n_parties: int) -> Cost:
+    """Return the cost of `check_leaves`."""
+    revealed = revealing_cost(Z64.nbytes((1,)), n_parties, n_parties)
+    return less_cost((2, plan.leaves), Z64, n_parties) + revealed
+
+
 def leaf_values_cost(plan: Plan, n_parties: int) -> Cost:
     """Return the cost of `leaf_values`."""
     cost = divide_cost((plan.leaves,), n_parties)
@@ -186,7 +210,7 @@ def table_cost(plan: Plan, n_parties: int) -> Cost:
     for level in range(plan.depth):
         cost += best_test_cost(plan, 1 << level, n_parties)
         cost += split_cost((2, 1 << level, plan.n_samples), n_parties)
-    return cost + leaf_values_cost(plan, n_parties)
+    return cost + leaf_values_cost(plan, n_parties) + check_cost(plan, n_parties)
 
 
 def _add_l2(runtime: Runtime, plan: Plan, h: Share) -> Share:

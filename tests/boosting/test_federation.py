@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.runtime.harness import View, nonuniform, play
+from tests.runtime.harness import play
 from tests.runtime.test_party import measured
 
 from privet.arrays import FloatArray
@@ -175,53 +175,6 @@ def test_the_ledger_lists_what_the_paper_reveals_and_nothing_else() -> None:
             ("leaf values within bounds", everybody, 2, "table/leaves/check"),
             ("predictions", ("party3",), 5, "predict"),
         ]
-
-
-def test_messages_are_uniform_and_their_shapes_do_not_depend_on_the_data() -> None:
-    program, inputs = trial([2, 1, 2], 0)
-    first, second = play(program, 3, inputs), play(program, 3, trial([2, 1, 2], 5)[1])
-    for one, other in zip(first, second, strict=True):
-        # Whose the tests are is revealed, and so who shares their outcomes.
-        kept = [
-            [s for s in view.shapes() if s[1] != "table/level/split" and "infer" not in s[1]]
-            for view in (one, other)
-        ]
-        assert kept[0] == kept[1]
-        assert alarms(one) == []
-    assert sorted(total_shapes(first)) == sorted(total_shapes(second))
-
-
-def total_shapes(views: list[View]) -> list[tuple[str, str, tuple[int, ...]]]:
-    return [(step, kind, shape) for view in views for _, step, kind, shape in view.shapes()]
-
-
-def alarms(view: View) -> list[str]:
-    """Bytes of all messages of a step together, but for reveals and masked permutations."""
-    plain = ("argmin", "predict", "")
-    messages: dict[Any, list[Any]] = {}
-    for received in view.received + view.corrections:
-        if received.step.endswith("permute") or received.step.split("/")[-1] in plain:
-            continue
-        key = received.step, received.array.dtype
-        messages.setdefault(key, []).append(received.array.reshape(-1))
-    joined = (np.concatenate(arrays) for arrays in messages.values())
-    return [alarm for array in joined for alarm in nonuniform([array])]
-
-
-def test_unmasked_outcomes_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A broken variant: owners that send their indicators as they are."""
-    from privet.arithmetic.prg import Prg
-
-    uniform = Prg.uniform
-    monkeypatch.setattr(
-        Prg,
-        "uniform",
-        lambda self, shape, ring: (
-            ring.zeros(shape) if shape == (1, 2, N) else uniform(self, shape, ring)
-        ),
-    )
-    program, inputs = trial([2, 1, 2], 0)
-    assert any(alarms(view) for view in play(program, 3, inputs))
 
 
 def test_a_part_holds_its_own_thresholds_and_no_leaf_values() -> None:

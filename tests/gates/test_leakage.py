@@ -215,16 +215,3 @@ def test_a_correction_without_a_mask_is_caught(n: int, monkeypatch: pytest.Monke
     monkeypatch.setattr(Dealer, "derive", derive)
     monkeypatch.setattr(Party, "derived", derived)
     assert any(alarms(view) for view in play(everything, n, data(3)[:n]))
-
-
-def test_no_two_streams_are_the_same() -> None:
-    """Shares, private permutations and a participant's own masks come from streams of their own."""
-    streams: list[bytes] = []
-
-    def program(runtime: Runtime, _: object) -> None:
-        if isinstance(runtime, Party):
-            for prg in (runtime._shared, runtime._private, runtime._own):
-                streams.append(prg.bytes(64).tobytes())
-
-    play(program, 3)
-    assert len(set(streams)) == 9

@@ -98,7 +98,7 @@ def play(program: Program, n_parties: int, inputs: Sequence[Any] | None = None) 
         with channel:
             runtime = Party(index, names, channel, LiveSource(channel, DEALER))
             channel.inner.where = lambda: runtime.step_name
-            runtime.on_open = lambda _, value: view.opened.append(value.copy())
+            runtime.on_open = lambda _, __, value: view.opened.append(value.copy())
             view.meter, view.ledger = runtime.meter, runtime.ledger
             view.received, view.corrections = channel.received, channel.corrections
             view.result = program(runtime, None if inputs is None else inputs[index])

@@ -114,25 +114,6 @@ def test_a_file_that_was_ordered_with_another_nonce(paths: list[Path]) -> None:
     assert [path.read_bytes() for path in paths[:2]] == before[:2]
 
 
-def test_a_dealer_that_repeats_itself_repeats_no_mask(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A dealer restored from a backup draws the same parts of seeds; the nonces are the others'."""
-    drawn: list[np.ndarray] = []
-
-    def draw(runtime: Runtime, _: object = None) -> None:
-        if isinstance(runtime, Party):
-            drawn.append(runtime.uniform((100,), Z64).part)
-        elif isinstance(runtime, Dealer):
-            runtime.uniform((100,), Z64)
-
-    seeds = iter([bytes([k]) * 32 for k in range(3)] * 2)
-
-    monkeypatch.setattr("privet.runtime.seeds.fresh_seed", lambda: next(seeds))
-    for _ in range(2):
-        simulate(draw, 2)
-    assert next(seeds, None) is None  # the dealer did repeat itself
-    assert len({part.tobytes() for part in drawn}) == 4
-
-
 def test_they_run_out(paths: list[Path]) -> None:
     with pytest.raises(CorrelationError, match=r"where .* is due at step 'multiply'"):
         consume(paths, partial(products, times=6))

@@ -37,7 +37,7 @@ class Party(Runtime):
         self.on_masks: Callable[[list[Share]], None] | None = None
         """Called with our shares of fresh masks before what they mask is opened: for work on them
         that can go on while we wait for the others."""
-        self.on_open: Callable[[str, RingArray], None] | None = None
+        self.on_open: Callable[[str, Ring, RingArray], None] | None = None
         """Called with every opened value: for tests of what the openings give away."""
         self._channel = channel
         self._source = source
@@ -213,7 +213,7 @@ class Party(Runtime):
             content = notes[j]
             assert content is not None
             all_notes[j] = content
-            self._show(opened[j])
+            self._show(masked.ring, opened[j])
         return opened, all_notes
 
     def reveal(self, value: Share, to: Sequence[int], what: str) -> RingArray | None:
@@ -260,13 +260,13 @@ class Party(Runtime):
             ring.reduce(total).reshape(part.shape)
             for ring, total, part in zip(rings, totals, parts, strict=True)
         )
-        for value in values:
-            self._show(value)
+        for ring, value in zip(rings, values, strict=True):
+            self._show(ring, value)
         return values
 
-    def _show(self, opened: RingArray) -> None:
+    def _show(self, ring: Ring, opened: RingArray) -> None:
         if self.on_open is not None:
-            self.on_open(self.step_name, opened)
+            self.on_open(self.step_name, ring, opened)
 
     def _exchange(
         self, outgoing: dict[str, Array], expected: dict[str, Expected]

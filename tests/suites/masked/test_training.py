@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from privet import DataSet, Experiment, run
-from privet.arithmetic.prg import Prg
 from privet.boosting.inference import Query
 from privet.boosting.params import Params
 from privet.boosting.part import GUARD_BITS, join
@@ -19,8 +18,6 @@ from privet.gates.gate import Cost
 from privet.runtime.launcher import simulate
 from privet.suites.masked.costs import setup_cost, table_cost
 from tests.boosting.test_federation import (
-    N,
-    alarms,
     ask,
     assert_rounded,
     bucketed,
@@ -28,7 +25,7 @@ from tests.boosting.test_federation import (
     label_of,
     trial,
 )
-from tests.runtime.harness import View, nonuniform, play
+from tests.runtime.harness import play
 from tests.runtime.test_party import measured
 
 
@@ -141,42 +138,6 @@ def test_nothing_but_features_and_their_buckets_is_revealed() -> None:
     expected.append(("predictions", ("party3",), 5))
     for view in views:
         assert [(e.what, e.to, e.count) for e in view.ledger.entries] == expected
-
-
-def test_messages_are_uniform_and_their_shapes_do_not_depend_on_the_data() -> None:
-    program, inputs = trial([2, 1, 2], 0, "masked")
-    first = play(program, 3, inputs)
-    second = play(program, 3, trial([2, 1, 2], 5, "masked")[1])
-    for one, other in zip(first, second, strict=True):
-        assert one.shapes() == other.shapes()  # not even whose the tests are
-        assert one.meter == other.meter
-        assert masked_alarms(one) == []
-
-
-def masked_alarms(view: View) -> list[str]:
-    """Everything but the reveals."""
-    view.received = [r for r in view.received if not r.step.endswith("reveal")]
-    kinds: dict[Any, list[Any]] = {}
-    for opened in view.opened:
-        # 36 bits lie in 64-bit words: of those, the lower 32.
-        short = opened.dtype == np.uint64 and opened.size and opened.max() < 1 << 36
-        values = opened.astype(np.uint32) if short else opened
-        kinds.setdefault(values.dtype, []).append(values.reshape(-1))
-    return alarms(view) + nonuniform([np.concatenate(values) for values in kinds.values()])
-
-
-@pytest.mark.parametrize("broken", ["bits", "indicators", "sums"])
-def test_missing_masks_are_caught(broken: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Broken variants: test outcomes, indicators or sums that go out unmasked."""
-    uniform = Prg.uniform
-    shapes = {"bits": ((N // 8,),), "indicators": ((7, N),), "sums": ((5, 7, 2),)}
-
-    def unmasked(self: Prg, shape: Any, ring: Any) -> Any:
-        return ring.zeros(shape) if shape in shapes[broken] else uniform(self, shape, ring)
-
-    monkeypatch.setattr(Prg, "uniform", unmasked)
-    program, inputs = trial([2, 1, 2], 0, "masked", buckets=8, tables=6)
-    assert any(masked_alarms(view) for view in play(program, 3, inputs))
 
 
 @pytest.mark.parametrize("recipient", [0, 2])

@@ -1,0 +1,493 @@
+"""The explanation test: what colluding participants see of one data set, explained by another.
+
+A session with data x is given, with all that every participant saw. All but one, the *honest* one,
+pool what they saw. The honest participant's data are replaced by x', which would give the others
+the same outputs, and its randomness and the dealer's is moved so that every message to the others
+comes out as before:
+
+- an opening of [v] + [r] moves the honest share of the mask r by what its share of v has moved;
+- a value that the dealer derives moves the honest draw, if somebody else gets the correction;
+- the mask of what the honest participant publishes moves by what it publishes.
+
+Each draw moves once, by an amount that depends on what the others see and on earlier draws alone,
+so the moved draws are as likely as the first ones. Then the whole program runs again, for real,
+with x' and the moved draws. If the view of the others is the same *byte for byte*, it has the same
+probability under x and x': it says nothing about which it was. Where it is not, `Unexplained` says
+at which step.
+
+`solve` moves the draws. It runs the honest participant and the dealer side by side, on what the
+others sent in the first session. A gate is run three times: once with the draws as they were, once
+with all of them raised by one, which shows how each hides what is opened, and then with moved ones.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import numpy.typing as npt
+
+from privet.arithmetic.rings import Ring, RingArray
+from privet.arithmetic.shares import Share
+from privet.gates.gate import Gate
+from privet.runtime.correlations import Sink, Source
+from privet.runtime.dealer import Dealer
+from privet.runtime.runtime import Runtime
+from privet.transport.channel import Expected
+from tests.privacy.stage import (
+    Draw,
+    Randomness,
+    ReplayChannel,
+    Seen,
+    Session,
+    Shown,
+    Watched,
+    perform,
+    run_threads,
+)
+from tests.runtime.harness import Received
+
+
+class Unexplained(AssertionError):  # noqa: N818
+    """A view that other data cannot explain."""
+
+
+def explain(session: Session, honest: int, other: Any) -> Session:
+    """Return a session with other data of the honest participant and the same view of the others.
+
+    Raise `Unexplained` if there is none.
+    """
+    assert session.randomness is not None
+    moved = solve(session, honest, other)
+    check_range(session.seen[honest], moved)
+    inputs = [other if k == honest else data for k, data in enumerate(session.inputs)]
+    scripts = {session.seen[honest].stream(name).seed: values for name, values in moved.items()}
+    randomness = Randomness(session.randomness.name, scripts)
+    found = perform(session.program, inputs, randomness)
+    compare(session, found, honest)
+    return found
+
+
+def check_inverse(first: Session, second: Session, honest: int) -> None:
+    """Raise `Unexplained` unless explaining the second session by the first moves draws back."""
+    back = solve(second, honest, first.inputs[honest])
+    for name, values in back.items():
+        drawn = first.seen[honest].stream(name).drawn
+        for draw, value in zip(drawn, values, strict=True):
+            ring = draw.ring
+            if ring is None:
+                same = (draw.value == value).all()
+            else:
+                same = (ring.reduce(draw.value) == ring.reduce(value)).all()
+            if not same:
+                raise Unexplained("the draws of one explanation do not lead back to the other")
+
+
+def compare(first: Session, second: Session, honest: int) -> None:
+    """Raise `Unexplained` unless the others see the same in two sessions."""
+    for k, (one, other) in enumerate(zip(first.seen, second.seen, strict=True)):
+        if k == honest:
+            continue
+        name = first.names[k]
+        for way in ("received", "from_dealer"):
+            a, b = getattr(one, way), getattr(other, way)
+            for x, y in zip(a, b, strict=False):
+                if _content(x) != _content(y):
+                    raise Unexplained(
+                        f"at step {x.step!r}, what {x.peer} sent to {name} cannot be explained"
+                    )
+            if len(a) != len(b):
+                raise Unexplained(f"{name} received {len(a)} messages, with other data {len(b)}")
+
+
+def _content(message: Received) -> tuple[Any, ...]:
+    array = message.array
+    return message.peer, message.step, message.tag, array.dtype, array.shape, array.tobytes()
+
+
+_STREAMS = ("shared", "private")
+Moved = dict[str, list[RingArray]]
+"""The honest participant's draws, by stream."""
+
+
+def check_range(honest: Seen, moved: Moved) -> None:
+    """Raise `Unexplained` if a moved draw is one that the sampler never gives.
+
+    A bit that is the same in all of many draws of a ring is so by construction.
+    """
+    seen: dict[Ring, list[tuple[RingArray, RingArray]]] = {}
+    stream = honest.stream("shared")
+    for draw, value in zip(stream.drawn, moved["shared"], strict=True):
+        if draw.ring is not None:
+            pair = draw.value.reshape(-1), value.reshape(-1)
+            seen.setdefault(draw.ring, []).append(pair)
+    for ring, pairs in seen.items():
+        before, after = (np.concatenate(values) for values in zip(*pairs, strict=True))
+        if before.size < 100:
+            continue
+        whole = ring.reduce(np.array(~before.dtype.type(0)))
+        constant = ~(np.bitwise_or.reduce(before) ^ np.bitwise_and.reduce(before)) & whole
+        if ((after ^ before[0]) & constant).any():
+            raise Unexplained(
+                f"masks over {ring.name} always have the same bits {int(constant):#x}"
+            )
+
+
+def solve(session: Session, honest: int, other: Any) -> Moved:
+    """Return the honest participant's draws, moved so that the others see what they saw."""
+    exchange = _Exchange()
+    solver = _Solver(session, honest, exchange)
+    dealer = _SolvingDealer(session, honest, exchange)
+    call = Gate.__call__
+
+    def solving(gate: Gate, runtime: Runtime, *values: Any, **options: Any) -> Any:
+        if runtime is solver:
+            return solver.solve(lambda: call(gate, runtime, *values, **options))
+        return call(gate, runtime, *values, **options)
+
+    def run(body: Callable[[], Any]) -> Callable[[], None]:
+        def guarded() -> None:
+            try:
+                body()
+            except BaseException:
+                exchange.fail()
+                raise
+
+        return guarded
+
+    with mock.patch.object(Gate, "__call__", solving):
+        run_threads(
+            {
+                "honest": run(lambda: session.program(solver, other)),
+                "dealer": run(lambda: session.program(dealer, None)),
+            }
+        )
+    return exchange.moved
+
+
+class _Exchange:
+    """What the honest participant and the dealer tell each other while they solve."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, int], RingArray] = {}
+        self._shares: dict[int, RingArray] = {}
+        self._changed = threading.Condition()
+        self._dealer_waits_for: tuple[str, int] | None = None
+        self._failed = False
+
+    @property
+    def moved(self) -> Moved:
+        """All draws, once they are settled."""
+        counts = {name: len([s for s, _ in self._known if s == name]) for name in _STREAMS}
+        return {name: [self._known[name, i] for i in range(n)] for name, n in counts.items()}
+
+    def fail(self) -> None:
+        with self._changed:
+            self._failed = True
+            self._changed.notify_all()
+
+    def settle(self, stream: str, place: int, value: RingArray) -> None:
+        """Say what a draw has become."""
+        with self._changed:
+            self._known[stream, place] = value.copy()
+            self._changed.notify_all()
+
+    def settled(self, stream: str, place: int) -> RingArray:
+        """Wait, as the dealer, until a draw is settled."""
+        with self._changed:
+            self._dealer_waits_for = stream, place
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: (stream, place) in self._known or self._failed)
+            self._dealer_waits_for = None
+            if self._failed:
+                raise Unexplained("the other side failed")
+            return self._known[stream, place].copy()
+
+    def deliver(self, place: int, draw: RingArray, share: RingArray) -> None:
+        """Give the honest participant its share of a derived value, as the dealer."""
+        self.settle("shared", place, draw)
+        with self._changed:
+            self._shares[place] = share
+            self._changed.notify_all()
+
+    def share(self, place: int, patient: bool) -> RingArray | None:
+        """Return a share of a derived value; None where the dealer must know more of us first."""
+        with self._changed:
+            self._changed.wait_for(
+                lambda: place in self._shares
+                or self._failed
+                or (not patient and self._dealer_waits_for is not None and self._stuck())
+            )
+            if self._failed:
+                raise Unexplained("the other side failed")
+            return self._shares.get(place)
+
+    def _stuck(self) -> bool:
+        return self._dealer_waits_for is not None and self._dealer_waits_for not in self._known
+
+
+@dataclass
+class _Attempt:
+    """One run of a gate: the draws that it made, and what it showed."""
+
+    drawn: list[tuple[str, int, Draw]]
+    shown: list[Shown]
+    result: Any
+
+
+class _Solver(Watched):
+    """The honest participant with other data, on what it received in the first session."""
+
+    def __init__(self, session: Session, honest: int, exchange: _Exchange) -> None:
+        assert session.randomness is not None
+        self._first = session.seen[honest]
+        replay = ReplayChannel(session.names[honest], self._first.received)
+        super().__init__(honest, session.names, replay, _NoSource())
+        self._replay = replay
+        self._own = session.randomness.stream(self._first.stream("own").seed)
+        self._talk = exchange
+        self._place = {"shared": 0, "private": 0}
+        self._drawn: list[tuple[str, int, Draw]] = []
+        self._mode = "final"
+        self._depth = 0
+        self._settled: dict[tuple[str, int], RingArray] = {}
+
+    # Draws, as they were, raised by one, or moved.
+
+    def _draw(self, stream: str) -> RingArray:
+        place = self._place[stream]
+        self._place[stream] += 1
+        drawn = self._first.stream(stream).drawn
+        if place >= len(drawn):
+            raise Unexplained(f"at step {self.step_name!r}, a mask was not drawn afresh")
+        draw = drawn[place]
+        self._drawn.append((stream, place, draw))
+        if self._mode == "final":
+            return self._settled[stream, place].copy()
+        if self._mode == "raised" and draw.ring is not None:
+            return _raised(draw.value, draw.ring)
+        return draw.value.copy()
+
+    def uniform(self, shape: tuple[int, ...], ring: Ring) -> Share:
+        value = self._draw("shared")
+        if value.shape != shape:
+            raise Unexplained(f"at step {self.step_name!r}, a mask was not drawn afresh")
+        return Share(value, ring)
+
+    def private(self, shape: tuple[int, ...], ring: Ring, owner: int) -> RingArray | None:
+        return self._draw("private") if owner == self.index else None
+
+    def permutation(self, length: int, owner: int) -> npt.NDArray[np.intp] | None:
+        return self._draw("private") if owner == self.index else None
+
+    def derived(self, shape: tuple[int, ...], ring: Ring) -> Share:
+        place = self._place["shared"]
+        self._place["shared"] += 1
+        share = self._talk.share(place, patient=self._mode == "final")
+        return Share(ring.zeros(shape) if share is None else share.copy(), ring)
+
+    def finish(self) -> None:
+        pass
+
+    # Reveals, which must come out as they did.
+
+    def reveal(self, value: Share, to: Sequence[int], what: str) -> RingArray | None:
+        found = super().reveal(value, to, what)
+        self._check_reveals()
+        return found
+
+    def reveal_choice(
+        self, choice: Share, owners: Sequence[int], details: int, what: tuple[str, str]
+    ) -> tuple[int, int]:
+        count = len(self.revealed)
+        self.revealed.append((self.step_name, np.delete(choice.part, 1 + self.index)))
+        self._check_reveals()
+        del self.revealed[count:]
+        return super().reveal_choice(choice, owners, details, what)
+
+    def _check_reveals(self) -> None:
+        if self.revealed:
+            before = self._first.runtime.revealed[len(self.revealed) - 1]
+            (_, now), (step, was) = self.revealed[-1], before
+            if not np.array_equal(now, was):
+                raise Unexplained(f"at step {step!r}, what is revealed to others differs")
+
+    # Gates.
+
+    def solve(self, body: Callable[[], Any]) -> Any:
+        """Run a gate with draws that are moved so that it shows what it showed before."""
+        if self._depth:
+            return body()
+        self._depth += 1
+        start = dict(self._place), dict(self._replay.position), len(self.shown)
+        plain = self._attempt(body, "plain")
+        if plain.drawn:
+            self._rewind(*start)
+            raised = self._attempt(body, "raised")
+            self._rewind(*start)
+            self._settle(plain, raised, self._first.runtime.shown[start[2] :])
+            plain = self._attempt(body, "final")
+        self._depth -= 1
+        return plain.result
+
+    def _attempt(self, body: Callable[[], Any], mode: str) -> _Attempt:
+        self._mode, self._drawn = mode, []
+        shown = len(self.shown)
+        result = body()
+        self._mode = "final"
+        return _Attempt(self._drawn, self.shown[shown:], result)
+
+    def _rewind(self, place: dict[str, int], position: dict[str, int], shown: int) -> None:
+        self._place = dict(place)
+        self._replay.position.clear()
+        self._replay.position.update(position)
+        del self.shown[shown:]
+
+    def _settle(self, plain: _Attempt, raised: _Attempt, before: Sequence[Shown]) -> None:
+        """Move every draw of a gate by what would be seen to differ."""
+        now = [(s, p, r) for s in plain.shown for p, r in _pieces(s)]
+        then = [part for s in raised.shown for part, _ in _pieces(s)]
+        was = [part for s in before[: len(plain.shown)] for part, _ in _pieces(s)]
+        masks = [(s, p, d) for s, p, d in plain.drawn]
+        order = {"private": 0, "shared": 1}
+        if [s.kind for s in plain.shown][:1] == ["open"]:
+            order = {"shared": 0, "private": 1}
+        masks.sort(key=lambda mask: order[mask[0]])
+        if len(masks) != len(now):
+            raise Unexplained(
+                f"at step {plain.shown[0].step if plain.shown else self.step_name!r}, {len(now)} "
+                f"values are shown and {len(masks)} masks drawn for them"
+            )
+        for (stream, place, draw), (shown, part, ring), up, old in zip(
+            masks, now, then, was, strict=True
+        ):
+            value = _moved(draw, shown, part, up, old, ring)
+            self._settled[stream, place] = value
+        for stream, place, _ in sorted(plain.drawn, key=lambda mask: mask[1]):
+            self._talk.settle(stream, place, self._settled[stream, place])
+
+
+def _pieces(shown: Shown) -> list[tuple[RingArray, Ring | None]]:
+    rings: Sequence[Ring | None] = shown.rings or [None] * len(shown.parts)
+    return list(zip(shown.parts, rings, strict=True))
+
+
+def _raised(value: RingArray, ring: Ring) -> RingArray:
+    one = np.full(value.shape, 255 if ring.boolean else 1, dtype=value.dtype)
+    return ring.add(value, one)
+
+
+def _moved(
+    draw: Draw, shown: Shown, now: RingArray, raised: RingArray, was: RingArray, ring: Ring | None
+) -> RingArray:
+    """Return a draw moved so that what it hides is shown as it was."""
+    if draw.ring is None:  # a permutation q, with q[shown] fixed
+        moved = np.empty_like(draw.value)
+        moved[was] = draw.value[now]
+        return moved
+    kind = draw.ring
+    if shown.kind == "publish":
+        now, raised, was = (kind.from_wire(x, draw.value.size) for x in (now, raised, was))
+    now, raised, was = (kind.reduce(x).reshape(-1) for x in (now, raised, was))
+    if (
+        now.size != draw.value.size
+        or was.size != now.size
+        or (ring is not None and ring is not kind)
+    ):
+        raise Unexplained(f"at step {shown.step!r}, what is shown is not hidden by one fresh mask")
+    step = kind.reduce(kind.subtract(raised, now))
+    up = _raised(kind.zeros(now.shape), kind)
+    down = kind.reduce(kind.negate(up))
+    difference = kind.subtract(was, now)
+    if (step == up).all():
+        pass
+    elif (step == down).all():
+        difference = kind.negate(difference)
+    else:
+        raise Unexplained(f"at step {shown.step!r}, what is shown is not hidden by a fresh mask")
+    return kind.add(draw.value, difference.reshape(draw.value.shape))
+
+
+class _SolvingDealer(Dealer):
+    """The dealer, who learns the honest participant's draws when they are settled."""
+
+    def __init__(self, session: Session, honest: int, exchange: _Exchange) -> None:
+        super().__init__(len(session.names), _NoSink(len(session.names)))
+        self._session = session
+        self._honest = honest
+        self._talk = exchange
+        self._place = 0
+        self._private_place = [0] * len(session.names)
+        self._derivations = iter(session.corrections)
+
+    def _drawn(self, party: int, stream: str, place: int) -> RingArray:
+        if party == self._honest:
+            return self._talk.settled(stream, place)
+        return self._session.seen[party].stream(stream).drawn[place].value.copy()
+
+    def uniform_parts(self, shape: tuple[int, ...], ring: Ring) -> list[RingArray]:
+        place = self._place
+        self._place += 1
+        return [self._drawn(k, "shared", place) for k in range(self.n_parties)]
+
+    def derive(self, value: RingArray, ring: Ring) -> None:
+        place = self._place
+        self._place += 1
+        turn = self._next_turn(value.nbytes)
+        receiver, correction = next(self._derivations)
+        assert receiver == turn, "the first session had other turns"
+        others = ring.zeros(value.shape)
+        for k in range(self.n_parties):
+            if k != self._honest:
+                ring.accumulate(others, self._drawn(k, "shared", place))
+        if turn != self._honest:
+            ring.accumulate(others, correction.reshape(value.shape))
+        share = ring.subtract(value, others)
+        draw = share
+        if turn == self._honest:  # nobody else sees the correction, so the draw need not move
+            draw = self._session.seen[turn].stream("shared").drawn[place].value
+        self._talk.deliver(place, draw, share)
+
+    def permutation(self, length: int, owner: int) -> npt.NDArray[np.intp]:
+        return self._private_draw(owner)
+
+    def private(self, shape: tuple[int, ...], ring: Ring, owner: int) -> RingArray:
+        return self._private_draw(owner)
+
+    def _private_draw(self, owner: int) -> RingArray:
+        place = self._private_place[owner]
+        self._private_place[owner] += 1
+        return self._drawn(owner, "private", place)
+
+
+class _NoSource(Source):
+    """For a participant that is dealt to by `solve`."""
+
+    def __init__(self) -> None:
+        super().__init__(bytes(32))
+
+    def start(self, index: int) -> tuple[str, bytes]:
+        return "", bytes(32)
+
+    def receive(self, expected: Expected, tag: int, step: str) -> RingArray:
+        raise AssertionError("`solve` delivers shares itself")
+
+
+class _NoSink(Sink):
+    """For a dealer that delivers by `solve`."""
+
+    def __init__(self, n_parties: int) -> None:
+        self._n_parties = n_parties
+
+    def nonces(self) -> list[bytes]:
+        return [bytes(32)] * self._n_parties
+
+    def send(self, party: int, array: RingArray, tag: int) -> None:
+        pass
+
+    def close(self, tag: int) -> None:
+        pass

@@ -1,0 +1,317 @@
+"""Sessions whose randomness the test knows, and can choose: what `explain` works on.
+
+A session is a program run by its participants and the dealer, in threads, with everything written
+down: what every participant drew, sent to be opened, received from the others and from the dealer.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import numpy.typing as npt
+
+from privet.arithmetic.prg import Prg
+from privet.arithmetic.rings import Ring, RingArray
+from privet.arithmetic.shares import Share
+from privet.errors import PeerError
+from privet.runtime.correlations import LiveSink, LiveSource, Sink
+from privet.runtime.dealer import Dealer
+from privet.runtime.party import Party
+from privet.runtime.roles import DEALER, Program
+from privet.transport.channel import Array, Channel, Expected
+from privet.transport.memory import memory_channels
+from tests.runtime.harness import Received, RecordingChannel
+
+
+class Draw:
+    """One draw from a stream."""
+
+    def __init__(self, value: RingArray, ring: Ring | None) -> None:
+        self.value = value
+        self.ring = ring
+        """None: a permutation."""
+
+
+class Stream(Prg):
+    """A stream that writes down what is drawn from it, or gives what it is told to."""
+
+    def __init__(self, seed: bytes, script: Sequence[RingArray] | None = None) -> None:
+        super().__init__(seed)
+        self.seed = seed
+        self.drawn: list[Draw] = []
+        self._script = script
+
+    def uniform(self, shape: tuple[int, ...], ring: Ring) -> RingArray:
+        return self._note(super().uniform(shape, ring), ring)
+
+    def permutation(self, length: int) -> npt.NDArray[np.intp]:
+        return self._note(super().permutation(length), None)
+
+    def _note(self, value: RingArray, ring: Ring | None) -> RingArray:
+        if self._script is not None:
+            told = self._script[len(self.drawn)]
+            assert told.shape == value.shape, "the script is for another program"
+            value = told.astype(value.dtype)
+        self.drawn.append(Draw(value.copy(), ring))
+        return value
+
+
+class Randomness:
+    """All that is random in a session, from its name; `scripts` replace streams by their seeds."""
+
+    def __init__(self, name: str, scripts: Mapping[bytes, Sequence[RingArray]] | None = None):
+        self.name = name
+        self._scripts = scripts or {}
+        self._counts: dict[str, int] = defaultdict(int)
+
+    def fresh_seed(self) -> bytes:
+        who = threading.current_thread().name
+        self._counts[who] += 1
+        return hashlib.sha256(f"{self.name} {who} {self._counts[who]}".encode()).digest()
+
+    def stream(self, seed: bytes) -> Stream:
+        return Stream(seed, self._scripts.get(seed))
+
+    @contextlib.contextmanager
+    def installed(self) -> Iterator[None]:
+        with contextlib.ExitStack() as stack:
+            for module in ("party", "correlations", "seeds"):
+                place = f"privet.runtime.{module}.fresh_seed"
+                stack.enter_context(mock.patch(place, self.fresh_seed))
+            for module in ("party", "dealer"):
+                stack.enter_context(mock.patch(f"privet.runtime.{module}.Prg", self.stream))
+            yield
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What a participant put into one message of its own: before masks of others come to it."""
+
+    step: str
+    kind: str
+    """open, publish, or note: a masked permutation."""
+    parts: list[RingArray]
+    rings: list[Ring] | None
+
+
+class Watched(Party):
+    """A participant that writes down what it shows to the others under masks."""
+
+    def __init__(self, *arguments: Any) -> None:
+        self.shown: list[Shown] = []
+        self.revealed: list[tuple[str, RingArray]] = []
+        """Our parts of what was revealed to anybody else, and at which step."""
+        self._inside = 0
+        super().__init__(*arguments)
+
+    def _show_parts(self, kind: str, parts: Sequence[Array], rings: Sequence[Ring] | None) -> None:
+        if not self._inside:
+            copies = [np.array(part) for part in parts]
+            self.shown.append(
+                Shown(self.step_name, kind, copies, None if rings is None else list(rings))
+            )
+
+    @contextlib.contextmanager
+    def _once(self) -> Iterator[None]:
+        """Openings of several values go through one of them all."""
+        self._inside += 1
+        yield
+        self._inside -= 1
+
+    def open(self, *masked: Share) -> tuple[RingArray, ...]:
+        self._show_parts("open", [x.part for x in masked], [x.ring for x in masked])
+        with self._once():
+            return super().open(*masked)
+
+    def open_counting_wraps(self, masked: Share) -> tuple[RingArray, RingArray]:
+        self._show_parts("open", [masked.part], [masked.ring])
+        with self._once():
+            return super().open_counting_wraps(masked)
+
+    def open_to_owners(
+        self, masked: Share, owners: Sequence[int], notes: Sequence[Array | None], note: Expected
+    ) -> tuple[dict[int, RingArray], list[Array]]:
+        self._show_parts("open", [masked.part], [masked.ring])
+        own = [content for content in notes if content is not None]
+        self._show_parts("note", own, None)
+        with self._once():
+            return super().open_to_owners(masked, owners, notes, note)
+
+    def reveal(self, value: Share, to: Sequence[int], what: str) -> RingArray | None:
+        if list(to) != [self.index]:
+            self.revealed.append((self.step_name, value.part.copy()))
+        return super().reveal(value, to, what)
+
+    def reveal_choice(
+        self, choice: Share, owners: Sequence[int], details: int, what: tuple[str, str]
+    ) -> tuple[int, int]:
+        self.revealed.append((self.step_name, np.delete(choice.part, 1 + self.index)))
+        return super().reveal_choice(choice, owners, details, what)
+
+    def publish(
+        self, own: Sequence[Array], kinds: Sequence[Sequence[Expected]]
+    ) -> Iterator[tuple[int, int, Array]]:
+        self._show_parts("publish", own, None)
+        return super().publish(own, kinds)
+
+
+class RecordingSink(Sink):
+    """The dealer's way to the participants, with everything written down."""
+
+    def __init__(self, inner: Sink) -> None:
+        self._inner = inner
+        self.sent: list[tuple[int, RingArray]] = []
+
+    def nonces(self) -> list[bytes]:
+        return self._inner.nonces()
+
+    def send(self, party: int, array: RingArray, tag: int) -> None:
+        self.sent.append((party, array.copy()))
+        self._inner.send(party, array, tag)
+
+    def close(self, tag: int) -> None:
+        self._inner.close(tag)
+
+
+@dataclass
+class Seen:
+    """One participant's side of a session."""
+
+    party: Watched | None = None
+    result: Any = None
+    opened: list[tuple[str, Ring, RingArray]] = field(default_factory=list)
+    """Everything that was opened to it, with its step and ring."""
+    received: list[Received] = field(default_factory=list)
+    from_dealer: list[Received] = field(default_factory=list)
+
+    @property
+    def runtime(self) -> Watched:
+        assert self.party is not None
+        return self.party
+
+    def stream(self, name: str) -> Stream:
+        """Return what was drawn from `shared`, `private` or `own`."""
+        found = getattr(self.runtime, f"_{name}")
+        assert isinstance(found, Stream)
+        return found
+
+
+@dataclass
+class Session:
+    """What happened."""
+
+    program: Program
+    inputs: Sequence[Any]
+    randomness: Randomness | None
+    names: list[str]
+    seen: list[Seen]
+    dealt: list[tuple[int, RingArray]] = field(default_factory=list)
+    """What the dealer sent, in order, and to whom: first what everybody starts from."""
+
+    @property
+    def corrections(self) -> list[tuple[int, RingArray]]:
+        return self.dealt[len(self.names) :]
+
+
+def perform(program: Program, inputs: Sequence[Any], randomness: Randomness | None) -> Session:
+    """Run a program with the randomness that is given, or its own, and write everything down."""
+    names = [f"party{index + 1}" for index in range(len(inputs))]
+    channels = memory_channels([*names, DEALER], deadline=60)
+    session = Session(program, inputs, randomness, names, [Seen() for _ in names])
+
+    def party(index: int) -> None:
+        seen, channel = session.seen[index], RecordingChannel(channels[names[index]])
+        with channel:
+            runtime = Watched(index, names, channel, LiveSource(channel, DEALER))
+            channel.inner.where = lambda: runtime.step_name
+            seen.party = runtime
+            runtime.on_open = lambda step, ring, value: seen.opened.append(
+                (step, ring, value.copy())
+            )
+            seen.received, seen.from_dealer = channel.received, channel.corrections
+            seen.result = program(runtime, inputs[index])
+            runtime.finish()
+
+    def dealer() -> None:
+        with channels[DEALER] as channel:
+            sink = RecordingSink(LiveSink(channel, names))
+            runtime = Dealer(len(names), sink)
+            session.dealt = sink.sent
+            program(runtime, None)
+            runtime.close()
+
+    bodies: dict[str, Callable[[], None]] = {
+        name: partial(party, index) for index, name in enumerate(names)
+    }
+    with contextlib.nullcontext() if randomness is None else randomness.installed():
+        run_threads({**bodies, DEALER: dealer})
+    return session
+
+
+def run_threads(bodies: Mapping[str, Callable[[], None]]) -> None:
+    """Run functions side by side, and raise what failed first and did not only lose a peer."""
+    failures: list[BaseException] = []
+
+    def guard(body: Callable[[], None]) -> None:
+        try:
+            body()
+        except BaseException as error:  # noqa: BLE001
+            failures.append(error)
+
+    threads = [
+        threading.Thread(target=guard, args=(body,), name=name, daemon=True)
+        for name, body in bodies.items()
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for failure in sorted(failures, key=lambda error: isinstance(error, PeerError)):
+        raise failure
+
+
+class ReplayChannel(Channel):
+    """What one participant received in a session, again; what it sends goes nowhere."""
+
+    def __init__(self, name: str, received: Sequence[Received]) -> None:
+        super().__init__(name, deadline=1)
+        self._mail: dict[str, list[Array]] = defaultdict(list)
+        for message in received:
+            self._mail[message.peer].append(message.array)
+        self.position: dict[str, int] = defaultdict(int)
+
+    @property
+    def peers(self) -> tuple[str, ...]:
+        return tuple(self._mail)
+
+    def send(self, peer: str, array: Array, tag: int = 0) -> None:
+        pass
+
+    def receive(self, peer: str, expected: Expected, tag: int = 0) -> Array:
+        array = self._mail[peer][self.position[peer]]
+        self.position[peer] += 1
+        return array.copy()
+
+    def flush(self) -> None:
+        pass
+
+    def backlog(self, peer: str) -> int:
+        return 0
+
+    def wait_for_room(self, limit: int) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+    def abort(self) -> None:
+        pass

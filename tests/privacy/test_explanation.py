@@ -1,0 +1,145 @@
+"""What n - 1 participants see together is explained by other data of the one they do not control.
+
+`tests/privacy/explain.py` says what that means, and `docs/privacy.md` what it proves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from privet.boosting.federation import PartyData
+from privet.config import Task
+from tests.privacy.cases import (
+    mirror,
+    other_label,
+    other_leaves,
+    prediction,
+    training,
+    twins,
+)
+from tests.privacy.explain import check_inverse, explain
+from tests.privacy.stage import Randomness, perform
+
+ROLES = [(n, honest) for n in (2, 3, 4) for honest in range(n)]
+TASKS: list[Task] = ["regression", "classification"]
+
+
+@pytest.fixture(params=["all to all", "in slices"])
+def openings(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both ways in which openings travel, whatever their size."""
+    if request.param == "in slices":
+        monkeypatch.setattr("privet.runtime.opening.ALL_TO_ALL_BYTES", 0)
+
+
+def changed(*changes: Callable[[PartyData], PartyData]) -> Callable[[Any], Any]:
+    def change(data: tuple[PartyData, Any]) -> tuple[PartyData, Any]:
+        own, state = data
+        for each in changes:
+            own = each(own)
+        return own, state
+
+    return change
+
+
+@pytest.mark.usefixtures("openings")
+@pytest.mark.parametrize(("n", "honest"), ROLES)
+@pytest.mark.parametrize("task", TASKS)
+def test_training_with_other_features(task: Task, n: int, honest: int) -> None:
+    """Other rows, and other buckets of the tests: the columns of twins, exchanged and mirrored."""
+    program, data = training("masked", task, n, honest)
+    session = perform(program, data, Randomness("training"))
+    other = changed(twins, mirror)(data[honest])
+    found = explain(session, honest, other)
+    tested = session.seen[honest].result.part.feature // 2 == honest
+    assert tested.any(), "the honest participant's tests must be among those chosen"
+    before, after = (s.seen[honest].result.part.bucket[tested] for s in (session, found))
+    assert (before + after == 2).all()  # the other side of the same cut
+
+
+@pytest.mark.parametrize("n", [2, 3, 4])
+@pytest.mark.parametrize("task", TASKS)
+def test_training_with_other_labels(task: Task, n: int) -> None:
+    """The label turned round, and with it every leaf value and every gradient."""
+    program, data = training("masked", task, n, n - 1)
+    session = perform(program, data, Randomness("labels"))
+    found = explain(session, n - 1, changed(other_label, twins)(data[-1]))
+    values = [
+        np.add.reduce([seen.result.part.leaf_shares for seen in s.seen], dtype=np.uint32)
+        for s in (session, found)
+    ]
+    assert (np.abs((values[0] + values[1]).view(np.int32)) <= 8 * n).all()  # of the other sign
+    check_inverse(session, found, n - 1)
+
+
+@pytest.mark.parametrize("n", [2, 3])
+@pytest.mark.parametrize("task", TASKS)
+def test_training_that_reveals_the_loss(task: Task, n: int) -> None:
+    """The loss is the same for twins: what leads to it is explained, too."""
+    program, data = training("masked", task, n, 0, reveal_loss=True)
+    session = perform(program, data, Randomness("loss"))
+    explain(session, 0, changed(twins)(data[0]))
+
+
+@pytest.mark.parametrize(("n", "honest"), [(2, 0), (2, 1), (3, 1), (3, 2)])
+@pytest.mark.parametrize("task", TASKS)
+def test_resumed_training(task: Task, n: int, honest: int) -> None:
+    """Two sessions: a training that is cut short, and the rest of it under fresh masks."""
+    changes = [twins, mirror] + ([other_label] if honest == n - 1 else [])
+    program, data = training("masked", task, n, honest, tables=1)
+    session = perform(program, data, Randomness("first"))
+    found = explain(session, honest, changed(*changes)(data[honest]))
+    states = [seen.result for seen in session.seen]
+    again = [(own, state) for (own, _), state in zip(data, states, strict=True)]
+    second = perform(program.rest(1), again, Randomness("second"))
+    own, _ = changed(*changes)(data[honest])
+    explain(second, honest, (own, found.seen[honest].result))
+
+
+@pytest.mark.usefixtures("openings")
+@pytest.mark.parametrize("protocol", ["masked", "paper"])
+@pytest.mark.parametrize(("n", "honest"), ROLES)
+@pytest.mark.parametrize("whose", ["honest", "another"])
+def test_prediction(protocol: str, n: int, honest: int, whose: str) -> None:
+    """Every outcome of the honest participant's tests turned round, and other leaf values."""
+    recipient = honest if whose == "honest" else (honest + 1) % n
+    program, data = prediction(protocol, n, honest, recipient)
+    session = perform(program, data, Randomness("prediction"))
+    part, batches = data[honest]
+    other = other_leaves(part)
+    if recipient == honest:  # nobody else has an output, so the predictions may differ, too
+        other = replace(part, leaf_shares=part.leaf_shares[:, ::-1].copy())
+    found = explain(session, honest, (other, [-x for x in batches]))
+    predictions = [s.seen[recipient].result[0] for s in (session, found)]
+    assert len(set(predictions[0].tolist())) > 1
+    assert (predictions[0] == predictions[1]).all() == (recipient != honest)
+
+
+@pytest.mark.parametrize("protocol", ["masked", "paper"])
+@pytest.mark.parametrize("honest", [0, 1, 2])
+def test_batches_of_a_service(protocol: str, honest: int) -> None:
+    """Several batches in one session, the same rows among them: what was asked before tells
+    nothing, and asking again does not either."""
+    recipient = (honest + 1) % 3
+    program, data = prediction(protocol, 3, honest, recipient, sizes=(5, 1, 9, 5))
+    for _, batches in data:
+        batches[3] = batches[0]
+    session = perform(program, data, Randomness("service"))
+    part, batches = data[honest]
+    explain(session, honest, (other_leaves(part), [-x for x in batches]))
+    revealed = session.seen[recipient].result
+    assert (revealed[0] == revealed[3]).all()
+
+
+@pytest.mark.parametrize(("n", "honest"), [(2, 0), (2, 1), (3, 0), (3, 2), (4, 1)])
+@pytest.mark.parametrize("task", TASKS)
+def test_training_by_the_paper_s_protocol(task: Task, n: int, honest: int) -> None:
+    """It reveals the best bucket of every feature, so columns cannot be mirrored here."""
+    changes = [twins] + ([other_label] if honest == n - 1 else [])
+    program, data = training("paper", task, n, honest, tables=1)
+    session = perform(program, data, Randomness("paper"))
+    explain(session, honest, changed(*changes)(data[honest]))

@@ -1,0 +1,96 @@
+"""Everything that participants are sent or that is opened to them is uniform, and of one shape.
+
+The explanation test finds what depends on data; this finds masks that are narrower than their ring.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from privet.arithmetic.rings import Z8, Z16, Z32, Z64, Ring, RingArray
+from privet.boosting.federation import PartyData
+from privet.config import Task
+from tests.privacy.cases import mirror, other_label, prediction, training
+from tests.privacy.stage import Randomness, Seen, Session, perform
+from tests.privacy.uniform import groups, unfair, untested
+
+TASKS: list[Task] = ["regression", "classification"]
+_RINGS = {ring.dtype: ring for ring in (Z64, Z32, Z16, Z8)}
+# Steps whose messages are not uniform: what is revealed, by intent; and masked permutations, which
+# are uniform permutations (tests/gates/test_leakage.py) and not uniform bytes.
+_PLAIN = ("reveal", "check", "argmin", "permute", "predict", "table", "")
+
+
+def messages(seen: Seen) -> list[tuple[str, Ring, RingArray]]:
+    """Return what came from the others and from the dealer, but for reveals."""
+    return [
+        (f"{r.step} from {whom}", _RINGS[r.array.dtype], r.array)
+        for whom, way in (("others", seen.received), ("the dealer", seen.from_dealer))
+        for r in way
+        if r.step.split("/")[-1] not in _PLAIN
+    ]
+
+
+def assert_uniform(session: Session) -> None:
+    """No group of any participant's view raises an alarm, and none is left out."""
+    for seen in session.seen:
+        for values in (seen.opened, messages(seen)):
+            found = groups(values)
+            assert sum(len(g.elements) for g in found) == sum(a.size for _, _, a in values)
+            assert untested(found) == []
+            assert [alarm for group in found for alarm in unfair(group)] == []
+
+
+@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("n", [2, 3])
+def test_a_training(task: Task, n: int) -> None:
+    program, data = training("masked", task, n, 0, tables=16, reveal_loss=True)
+    assert_uniform(perform(program, data, Randomness("uniform")))
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_a_training_by_the_paper_s_protocol(task: Task) -> None:
+    program, data = training("paper", task, 3, 0, tables=2)
+    assert_uniform(perform(program, data, Randomness("uniform")))
+
+
+@pytest.mark.parametrize("protocol", ["masked", "paper"])
+def test_predictions(protocol: str) -> None:
+    program, data = prediction(protocol, 3, 0, 1, sizes=(30,) * 8)
+    assert_uniform(perform(program, data, Randomness("uniform")))
+
+
+def shuffled(data: PartyData) -> PartyData:
+    buckets = np.random.default_rng(0).permuted(data.columns.buckets, axis=1)
+    return replace(data, columns=replace(data.columns, buckets=buckets))
+
+
+@pytest.mark.parametrize("protocol", ["masked", "paper"])
+@pytest.mark.parametrize("task", TASKS)
+def test_shapes_and_order_do_not_depend_on_data(protocol: str, task: Task) -> None:
+    """Not even on whose the tests are, but in `paper`, where owners share their outcomes."""
+    program, data = training(protocol, task, 3, 0, tables=1)
+    other = list(data)
+    other[1], other[2] = (mirror(data[1][0]), None), (other_label(data[2][0]), None)
+    if protocol == "masked":
+        # Noise for signal: other features are tested, of other owners.
+        own = data[0][0]
+        swapped = np.roll(own.columns.buckets, 1, axis=1)[::-1].copy()
+        other[0] = (
+            type(own)(type(own.columns)(**{**vars(own.columns), "buckets": swapped}), None),
+            None,
+        )
+    first, second = (perform(program, each, Randomness("shapes")) for each in (data, other))
+    for one, two in zip(first.seen, second.seen, strict=True):
+        for way in ("received", "from_dealer"):
+            shapes = [
+                [(r.peer, r.step, r.tag, r.array.dtype, r.array.shape) for r in getattr(seen, way)]
+                for seen in (one, two)
+            ]
+            assert shapes[0] == shapes[1]
+        assert one.runtime.meter == two.runtime.meter
+    if protocol == "masked":
+        assert (first.seen[0].result.part.feature != second.seen[0].result.part.feature).any()

@@ -1,0 +1,89 @@
+"""Whether bits are fair: statistics on what participants see, none of which may be left out.
+
+Two tests for each group of elements. Every *bit* of the ring must be 1 about half of the time; 64
+elements are enough to find a bit that never changes. In groups of 1,280 elements and more, every
+*byte* must have each of its 256 values about equally often, by chi-square.
+
+Groups are the elements of one step; small ones are joined with the next of their ring. Each test
+rejects what is truly uniform once in 10^12 times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import sqrt
+from typing import NamedTuple
+
+import numpy as np
+from scipy.stats import chi2, norm
+
+from privet.arithmetic.rings import BITS, Ring, RingArray
+
+FALSE_ALARM = 1e-12
+FEWEST = 64
+FEWEST_FOR_BYTES = 1280
+
+
+class Group(NamedTuple):
+    """Elements of one ring that are tested together, and the steps that they come from."""
+
+    steps: tuple[str, ...]
+    ring: Ring
+    elements: RingArray
+
+    def __str__(self) -> str:
+        return f"{len(self.elements)} of {self.ring.name} in {', '.join(self.steps)}"
+
+
+def groups(values: Iterable[tuple[str, Ring, RingArray]]) -> list[Group]:
+    """Return everything in groups that are large enough to be tested."""
+    by_step: dict[tuple[str, Ring], list[RingArray]] = {}
+    for step, ring, array in values:
+        by_step.setdefault((step, ring), []).append(ring.reduce(array).reshape(-1))
+    found: list[Group] = []
+    for ring in dict.fromkeys(ring for _, ring in by_step):
+        members = [
+            Group((step,), ring, np.concatenate(arrays))
+            for (step, its), arrays in by_step.items()
+            if its is ring
+        ]
+        found += _joined(sorted(members, key=lambda group: len(group.elements)))
+    return [group for group in found if len(group.elements)]
+
+
+def _joined(members: list[Group]) -> list[Group]:
+    """Join groups, smallest first, until each is large enough."""
+    found: list[Group] = []
+    for group in members:
+        if found and len(found[-1].elements) < FEWEST:
+            last = found.pop()
+            elements = np.concatenate([last.elements, group.elements])
+            group = Group((*last.steps, *group.steps), group.ring, elements)  # noqa: PLW2901
+        found.append(group)
+    return found
+
+
+def untested(found: Iterable[Group]) -> list[str]:
+    """Return groups that are too small to say anything about."""
+    return [str(group) for group in found if len(group.elements) < FEWEST]
+
+
+def unfair(group: Group) -> list[str]:
+    """Return what is not uniform about a group."""
+    alarms = []
+    count = len(group.elements)
+    width = 8 if group.ring is BITS else group.ring.bits
+    limit = norm.isf(FALSE_ALARM / 2) * sqrt(count) / 2
+    for bit in range(width):
+        ones = int(((group.elements >> group.elements.dtype.type(bit)) & 1).sum())
+        if abs(ones - count / 2) > limit:
+            alarms.append(f"bit {bit} is 1 in {ones} of {group}")
+    if count >= FEWEST_FOR_BYTES:
+        words = np.ascontiguousarray(group.elements).view(np.uint8).reshape(count, -1)
+        for position in range(width // 8):  # of 36 bits, the last 4 have been tested above
+            counts = np.bincount(words[:, position], minlength=256)
+            expected = count / 256
+            statistic = ((counts - expected) ** 2 / expected).sum()
+            if statistic > chi2.isf(FALSE_ALARM, 255):
+                alarms.append(f"byte {position} has chi-square {statistic:.0f} in {group}")
+    return alarms

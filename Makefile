@@ -10,8 +10,8 @@ ifneq ($(wildcard ../shared/data),)
 export PRIVET_DATA ?= $(abspath ../shared/data)
 endif
 
-.PHONY: setup demo test lint format bench-reference bench-gates bench-paper bench-protocols \
-        bench-chaos bench-serving bench bench-quick clean
+.PHONY: setup demo test test-mutants lint format bench-reference bench-gates bench-paper \
+        bench-protocols bench-attack bench-chaos bench-serving bench bench-quick clean
 
 setup: $(READY)
 
@@ -27,6 +27,10 @@ demo: setup
 
 test: setup lint
 	$(BIN)/pytest -n 2 --dist loadfile
+
+# Losing privacy on purpose, forty times: about ten minutes. Writes docs/mutants.md.
+test-mutants: setup
+	$(BIN)/python -m tests.privacy.mutants.run
 
 lint: setup
 	$(BIN)/ruff check .
@@ -52,6 +56,9 @@ bench-paper: setup
 
 bench-protocols: setup
 	$(BIN)/python benchmarks/protocols.py
+
+bench-attack: setup
+	$(BIN)/python -m benchmarks.attack
 
 bench: setup
 	$(BIN)/python -m benchmarks.evidence run

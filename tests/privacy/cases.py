@@ -224,3 +224,13 @@ def other_leaves(part: ModelPart) -> ModelPart:
     moves = np.random.default_rng(0).integers(-most, most, size=part.leaf_shares.shape)
     shares = part.leaf_shares + moves.astype(np.int32).view(np.uint32)
     return replace(part, leaf_shares=shares)
+
+
+def uniform_cases(protocol: str) -> list[tuple[Any, list[Any]]]:
+    """Return trainings and predictions whose every step opens enough to be tested."""
+    tasks: tuple[Task, Task] = ("regression", "classification")
+    if protocol == "masked":
+        found = [training(protocol, task, 3, 0, tables=16, reveal_loss=True) for task in tasks]
+    else:
+        found = [training(protocol, task, 3, 0, tables=2) for task in tasks]
+    return [*found, prediction(protocol, 3, 0, 1, sizes=(30,) * 8)]

@@ -62,7 +62,8 @@ def explain(session: Session, honest: int, other: Any) -> Session:
     Raise `Unexplained` if there is none.
     """
     assert session.randomness is not None
-    moved = solve(session, honest, other)
+    check_streams(session)
+    moved = solve(session, honest, other).moved
     check_range(session.seen[honest], moved)
     inputs = [other if k == honest else data for k, data in enumerate(session.inputs)]
     scripts = {session.seen[honest].stream(name).seed: values for name, values in moved.items()}
@@ -74,17 +75,24 @@ def explain(session: Session, honest: int, other: Any) -> Session:
 
 def check_inverse(first: Session, second: Session, honest: int) -> None:
     """Raise `Unexplained` unless explaining the second session by the first moves draws back."""
-    back = solve(second, honest, first.inputs[honest])
+    back = solve(second, honest, first.inputs[honest]).moved
     for name, values in back.items():
-        drawn = first.seen[honest].stream(name).drawn
-        for draw, value in zip(drawn, values, strict=True):
-            ring = draw.ring
-            if ring is None:
-                same = (draw.value == value).all()
-            else:
-                same = (ring.reduce(draw.value) == ring.reduce(value)).all()
-            if not same:
+        for draw, value in zip(first.seen[honest].runtime.draws[name], values, strict=True):
+            assert draw.drawn is not None
+            before, after = draw.drawn, value
+            if draw.ring is not None:
+                before, after = draw.ring.reduce(before), draw.ring.reduce(after)
+            if not np.array_equal(before, after):
                 raise Unexplained("the draws of one explanation do not lead back to the other")
+
+
+def check_streams(session: Session) -> None:
+    """Raise `Unexplained` if two streams of a session are the same."""
+    seeds = [
+        seen.stream(name).seed for seen in session.seen for name in ("shared", "private", "own")
+    ]
+    if len(set(seeds)) < len(seeds):
+        raise Unexplained("two streams have the same seed")
 
 
 def compare(first: Session, second: Session, honest: int) -> None:
@@ -120,10 +128,9 @@ def check_range(honest: Seen, moved: Moved) -> None:
     A bit that is the same in all of many draws of a ring is so by construction.
     """
     seen: dict[Ring, list[tuple[RingArray, RingArray]]] = {}
-    stream = honest.stream("shared")
-    for draw, value in zip(stream.drawn, moved["shared"], strict=True):
-        if draw.ring is not None:
-            pair = draw.value.reshape(-1), value.reshape(-1)
+    for draw, value in zip(honest.runtime.draws["shared"], moved["shared"], strict=True):
+        if draw.ring is not None and draw.drawn is not None:
+            pair = draw.drawn.reshape(-1), value.reshape(-1)
             seen.setdefault(draw.ring, []).append(pair)
     for ring, pairs in seen.items():
         before, after = (np.concatenate(values) for values in zip(*pairs, strict=True))
@@ -137,7 +144,28 @@ def check_range(honest: Seen, moved: Moved) -> None:
             )
 
 
-def solve(session: Session, honest: int, other: Any) -> Moved:
+@dataclass(frozen=True)
+class Hidden:
+    """Something that the honest participant showed, and the draw that hid it."""
+
+    step: str
+    kind: str
+    """open, publish, or note."""
+    ring: Ring | None
+    elements: int
+    mask: tuple[str, int]
+    """The stream, and the place in it."""
+
+
+@dataclass(frozen=True)
+class Solution:
+    """How draws were moved, and what each of them hid."""
+
+    moved: Moved
+    hidden: list[Hidden]
+
+
+def solve(session: Session, honest: int, other: Any) -> Solution:
     """Return the honest participant's draws, moved so that the others see what they saw."""
     exchange = _Exchange()
     solver = _Solver(session, honest, exchange)
@@ -166,7 +194,7 @@ def solve(session: Session, honest: int, other: Any) -> Moved:
                 "dealer": run(lambda: session.program(dealer, None)),
             }
         )
-    return exchange.moved
+    return Solution(exchange.moved, solver.hidden)
 
 
 class _Exchange:
@@ -174,6 +202,7 @@ class _Exchange:
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, int], RingArray] = {}
+        self._scripts: dict[tuple[str, int], RingArray] = {}
         self._shares: dict[int, RingArray] = {}
         self._changed = threading.Condition()
         self._dealer_waits_for: tuple[str, int] | None = None
@@ -181,19 +210,20 @@ class _Exchange:
 
     @property
     def moved(self) -> Moved:
-        """All draws, once they are settled."""
-        counts = {name: len([s for s, _ in self._known if s == name]) for name in _STREAMS}
-        return {name: [self._known[name, i] for i in range(n)] for name, n in counts.items()}
+        """What the streams must give, once all draws are settled."""
+        counts = {name: len([s for s, _ in self._scripts if s == name]) for name in _STREAMS}
+        return {name: [self._scripts[name, i] for i in range(n)] for name, n in counts.items()}
 
     def fail(self) -> None:
         with self._changed:
             self._failed = True
             self._changed.notify_all()
 
-    def settle(self, stream: str, place: int, value: RingArray) -> None:
-        """Say what a draw has become."""
+    def settle(self, stream: str, place: int, part: RingArray, script: RingArray) -> None:
+        """Say what the honest participant gets for a draw, and what its stream must give."""
         with self._changed:
-            self._known[stream, place] = value.copy()
+            self._known[stream, place] = part.copy()
+            self._scripts[stream, place] = script.copy()
             self._changed.notify_all()
 
     def settled(self, stream: str, place: int) -> RingArray:
@@ -207,12 +237,11 @@ class _Exchange:
                 raise Unexplained("the other side failed")
             return self._known[stream, place].copy()
 
-    def deliver(self, place: int, draw: RingArray, share: RingArray) -> None:
+    def deliver(self, place: int, share: RingArray, script: RingArray) -> None:
         """Give the honest participant its share of a derived value, as the dealer."""
-        self.settle("shared", place, draw)
         with self._changed:
             self._shares[place] = share
-            self._changed.notify_all()
+        self.settle("shared", place, share, script)
 
     def share(self, place: int, patient: bool) -> RingArray | None:
         """Return a share of a derived value; None where the dealer must know more of us first."""
@@ -255,28 +284,25 @@ class _Solver(Watched):
         self._mode = "final"
         self._depth = 0
         self._settled: dict[tuple[str, int], RingArray] = {}
+        self.hidden: list[Hidden] = []
 
     # Draws, as they were, raised by one, or moved.
 
     def _draw(self, stream: str) -> RingArray:
         place = self._place[stream]
         self._place[stream] += 1
-        drawn = self._first.stream(stream).drawn
-        if place >= len(drawn):
+        draw = self._first.runtime.draws[stream][place]
+        if draw.drawn is None:
             raise Unexplained(f"at step {self.step_name!r}, a mask was not drawn afresh")
-        draw = drawn[place]
         self._drawn.append((stream, place, draw))
         if self._mode == "final":
             return self._settled[stream, place].copy()
         if self._mode == "raised" and draw.ring is not None:
-            return _raised(draw.value, draw.ring)
-        return draw.value.copy()
+            return _raised(draw.part, draw.ring)
+        return draw.part.copy()
 
     def uniform(self, shape: tuple[int, ...], ring: Ring) -> Share:
-        value = self._draw("shared")
-        if value.shape != shape:
-            raise Unexplained(f"at step {self.step_name!r}, a mask was not drawn afresh")
-        return Share(value, ring)
+        return Share(self._draw("shared"), ring)
 
     def private(self, shape: tuple[int, ...], ring: Ring, owner: int) -> RingArray | None:
         return self._draw("private") if owner == self.index else None
@@ -331,6 +357,7 @@ class _Solver(Watched):
             self._rewind(*start)
             self._settle(plain, raised, self._first.runtime.shown[start[2] :])
             plain = self._attempt(body, "final")
+            self._check(plain.shown, self._first.runtime.shown[start[2] :])
         self._depth -= 1
         return plain.result
 
@@ -340,6 +367,13 @@ class _Solver(Watched):
         result = body()
         self._mode = "final"
         return _Attempt(self._drawn, self.shown[shown:], result)
+
+    def _check(self, now: Sequence[Shown], before: Sequence[Shown]) -> None:
+        for shown, was in zip(now, before, strict=False):
+            for (part, ring), (old, _) in zip(_pieces(shown), _pieces(was), strict=True):
+                same = part == old if ring is None else ring.reduce(part) == ring.reduce(old)
+                if not np.all(same):
+                    raise Unexplained(f"at step {shown.step!r}, what is shown cannot be hidden")
 
     def _rewind(self, place: dict[str, int], position: dict[str, int], shown: int) -> None:
         self._place = dict(place)
@@ -367,13 +401,24 @@ class _Solver(Watched):
         ):
             value = _moved(draw, shown, part, up, old, ring)
             self._settled[stream, place] = value
-        for stream, place, _ in sorted(plain.drawn, key=lambda mask: mask[1]):
-            self._talk.settle(stream, place, self._settled[stream, place])
+            mask = stream, place
+            self.hidden.append(Hidden(shown.step, shown.kind, draw.ring, value.size, mask))
+        for stream, place, draw in plain.drawn:
+            part = self._settled[stream, place]
+            self._talk.settle(stream, place, part, _script(draw, part))
 
 
 def _pieces(shown: Shown) -> list[tuple[RingArray, Ring | None]]:
     rings: Sequence[Ring | None] = shown.rings or [None] * len(shown.parts)
     return list(zip(shown.parts, rings, strict=True))
+
+
+def _script(draw: Draw, part: RingArray) -> RingArray:
+    """Return what a stream must give for a participant to get another part."""
+    assert draw.drawn is not None
+    if draw.ring is None:
+        return part
+    return draw.ring.add(draw.drawn, draw.ring.subtract(part, draw.part))
 
 
 def _raised(value: RingArray, ring: Ring) -> RingArray:
@@ -386,15 +431,15 @@ def _moved(
 ) -> RingArray:
     """Return a draw moved so that what it hides is shown as it was."""
     if draw.ring is None:  # a permutation q, with q[shown] fixed
-        moved = np.empty_like(draw.value)
-        moved[was] = draw.value[now]
+        moved = np.empty_like(draw.part)
+        moved[was] = draw.part[now]
         return moved
     kind = draw.ring
     if shown.kind == "publish":
-        now, raised, was = (kind.from_wire(x, draw.value.size) for x in (now, raised, was))
+        now, raised, was = (kind.from_wire(x, draw.part.size) for x in (now, raised, was))
     now, raised, was = (kind.reduce(x).reshape(-1) for x in (now, raised, was))
     if (
-        now.size != draw.value.size
+        now.size != draw.part.size
         or was.size != now.size
         or (ring is not None and ring is not kind)
     ):
@@ -409,7 +454,7 @@ def _moved(
         difference = kind.negate(difference)
     else:
         raise Unexplained(f"at step {shown.step!r}, what is shown is not hidden by a fresh mask")
-    return kind.add(draw.value, difference.reshape(draw.value.shape))
+    return kind.add(draw.part, difference.reshape(draw.part.shape))
 
 
 class _SolvingDealer(Dealer):
@@ -422,35 +467,32 @@ class _SolvingDealer(Dealer):
         self._talk = exchange
         self._place = 0
         self._private_place = [0] * len(session.names)
-        self._derivations = iter(session.corrections)
 
-    def _drawn(self, party: int, stream: str, place: int) -> RingArray:
+    def _part(self, party: int, stream: str, place: int) -> RingArray:
         if party == self._honest:
             return self._talk.settled(stream, place)
-        return self._session.seen[party].stream(stream).drawn[place].value.copy()
+        return self._session.seen[party].runtime.draws[stream][place].part.copy()
 
     def uniform_parts(self, shape: tuple[int, ...], ring: Ring) -> list[RingArray]:
         place = self._place
         self._place += 1
-        return [self._drawn(k, "shared", place) for k in range(self.n_parties)]
+        return [self._part(k, "shared", place) for k in range(self.n_parties)]
 
     def derive(self, value: RingArray, ring: Ring) -> None:
         place = self._place
         self._place += 1
         turn = self._next_turn(value.nbytes)
-        receiver, correction = next(self._derivations)
-        assert receiver == turn, "the first session had other turns"
         others = ring.zeros(value.shape)
         for k in range(self.n_parties):
             if k != self._honest:
-                ring.accumulate(others, self._drawn(k, "shared", place))
-        if turn != self._honest:
-            ring.accumulate(others, correction.reshape(value.shape))
+                ring.accumulate(others, self._part(k, "shared", place))
         share = ring.subtract(value, others)
-        draw = share
-        if turn == self._honest:  # nobody else sees the correction, so the draw need not move
-            draw = self._session.seen[turn].stream("shared").drawn[place].value
-        self._talk.deliver(place, draw, share)
+        draw = self._session.seen[self._honest].runtime.draws["shared"][place]
+        if draw.drawn is None:
+            raise Unexplained(f"at step {self.step_name!r}, a share was not drawn afresh")
+        # Nobody else sees a correction that the honest participant gets: no draw need move for it.
+        script = draw.drawn if turn == self._honest else _script(draw, share)
+        self._talk.deliver(place, share, script)
 
     def permutation(self, length: int, owner: int) -> npt.NDArray[np.intp]:
         return self._private_draw(owner)
@@ -461,7 +503,7 @@ class _SolvingDealer(Dealer):
     def _private_draw(self, owner: int) -> RingArray:
         place = self._private_place[owner]
         self._private_place[owner] += 1
-        return self._drawn(owner, "private", place)
+        return self._part(owner, "private", place)
 
 
 class _NoSource(Source):

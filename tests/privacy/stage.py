@@ -32,37 +32,40 @@ from privet.transport.memory import memory_channels
 from tests.runtime.harness import Received, RecordingChannel
 
 
-class Draw:
-    """One draw from a stream."""
-
-    def __init__(self, value: RingArray, ring: Ring | None) -> None:
-        self.value = value
-        self.ring = ring
-        """None: a permutation."""
-
-
 class Stream(Prg):
     """A stream that writes down what is drawn from it, or gives what it is told to."""
 
     def __init__(self, seed: bytes, script: Sequence[RingArray] | None = None) -> None:
         super().__init__(seed)
         self.seed = seed
-        self.drawn: list[Draw] = []
+        self.drawn: list[RingArray] = []
         self._script = script
 
     def uniform(self, shape: tuple[int, ...], ring: Ring) -> RingArray:
-        return self._note(super().uniform(shape, ring), ring)
+        return self._note(super().uniform(shape, ring))
 
     def permutation(self, length: int) -> npt.NDArray[np.intp]:
-        return self._note(super().permutation(length), None)
+        return self._note(super().permutation(length))
 
-    def _note(self, value: RingArray, ring: Ring | None) -> RingArray:
+    def _note(self, value: RingArray) -> RingArray:
         if self._script is not None:
             told = self._script[len(self.drawn)]
             assert told.shape == value.shape, "the script is for another program"
             value = told.astype(value.dtype)
-        self.drawn.append(Draw(value.copy(), ring))
+        self.drawn.append(value.copy())
         return value
+
+
+@dataclass(frozen=True)
+class Draw:
+    """What a participant got when it asked for something random, or for a share of it."""
+
+    step: str
+    ring: Ring | None
+    """None: a permutation."""
+    part: RingArray
+    drawn: RingArray | None
+    """What its stream gave for it; None if nothing was drawn."""
 
 
 class Randomness:
@@ -108,10 +111,40 @@ class Watched(Party):
 
     def __init__(self, *arguments: Any) -> None:
         self.shown: list[Shown] = []
+        self.draws: dict[str, list[Draw]] = {"shared": [], "private": []}
         self.revealed: list[tuple[str, RingArray]] = []
         """Our parts of what was revealed to anybody else, and at which step."""
         self._inside = 0
         super().__init__(*arguments)
+
+    def _remember(self, name: str, ring: Ring | None, ask: Callable[[], RingArray]) -> RingArray:
+        stream = getattr(self, f"_{name}")
+        before = len(stream.drawn) if isinstance(stream, Stream) else 0
+        part = ask()
+        new = stream.drawn[before:] if isinstance(stream, Stream) else []
+        drawn = new[0] if len(new) == 1 else None
+        self.draws[name].append(Draw(self.step_name, ring, part.copy(), drawn))
+        return part
+
+    def uniform(self, shape: tuple[int, ...], ring: Ring) -> Share:
+        ask = super().uniform
+        return Share(self._remember("shared", ring, lambda: ask(shape, ring).part), ring)
+
+    def derived(self, shape: tuple[int, ...], ring: Ring) -> Share:
+        ask = super().derived
+        return Share(self._remember("shared", ring, lambda: ask(shape, ring).part), ring)
+
+    def private(self, shape: tuple[int, ...], ring: Ring, owner: int) -> RingArray | None:
+        found = super().private
+        if owner != self.index:
+            return found(shape, ring, owner)
+        return self._remember("private", ring, lambda: _sure(found(shape, ring, owner)))
+
+    def permutation(self, length: int, owner: int) -> npt.NDArray[np.intp] | None:
+        found = super().permutation
+        if owner != self.index:
+            return found(length, owner)
+        return self._remember("private", None, lambda: _sure(found(length, owner)))
 
     def _show_parts(self, kind: str, parts: Sequence[Array], rings: Sequence[Ring] | None) -> None:
         if not self._inside:
@@ -162,6 +195,11 @@ class Watched(Party):
     ) -> Iterator[tuple[int, int, Array]]:
         self._show_parts("publish", own, None)
         return super().publish(own, kinds)
+
+
+def _sure(value: RingArray | None) -> RingArray:
+    assert value is not None
+    return value
 
 
 class RecordingSink(Sink):
@@ -216,10 +254,6 @@ class Session:
     seen: list[Seen]
     dealt: list[tuple[int, RingArray]] = field(default_factory=list)
     """What the dealer sent, in order, and to whom: first what everybody starts from."""
-
-    @property
-    def corrections(self) -> list[tuple[int, RingArray]]:
-        return self.dealt[len(self.names) :]
 
 
 def perform(program: Program, inputs: Sequence[Any], randomness: Randomness | None) -> Session:

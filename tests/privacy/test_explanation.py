@@ -29,10 +29,10 @@ ROLES = [(n, honest) for n in (2, 3, 4) for honest in range(n)]
 TASKS: list[Task] = ["regression", "classification"]
 
 
-@pytest.fixture(params=["all to all", "in slices"])
+@pytest.fixture(params=["all-to-all", "in-slices"])
 def openings(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both ways in which openings travel, whatever their size."""
-    if request.param == "in slices":
+    if request.param == "in-slices":
         monkeypatch.setattr("privet.runtime.opening.ALL_TO_ALL_BYTES", 0)
 
 
@@ -44,60 +44,6 @@ def changed(*changes: Callable[[PartyData], PartyData]) -> Callable[[Any], Any]:
         return own, state
 
     return change
-
-
-@pytest.mark.usefixtures("openings")
-@pytest.mark.parametrize(("n", "honest"), ROLES)
-@pytest.mark.parametrize("task", TASKS)
-def test_training_with_other_features(task: Task, n: int, honest: int) -> None:
-    """Other rows, and other buckets of the tests: the columns of twins, exchanged and mirrored."""
-    program, data = training("masked", task, n, honest)
-    session = perform(program, data, Randomness("training"))
-    other = changed(twins, mirror)(data[honest])
-    found = explain(session, honest, other)
-    tested = session.seen[honest].result.part.feature // 2 == honest
-    assert tested.any(), "the honest participant's tests must be among those chosen"
-    before, after = (s.seen[honest].result.part.bucket[tested] for s in (session, found))
-    assert (before + after == 2).all()  # the other side of the same cut
-
-
-@pytest.mark.parametrize("n", [2, 3, 4])
-@pytest.mark.parametrize("task", TASKS)
-def test_training_with_other_labels(task: Task, n: int) -> None:
-    """The label turned round, and with it every leaf value and every gradient."""
-    program, data = training("masked", task, n, n - 1)
-    session = perform(program, data, Randomness("labels"))
-    found = explain(session, n - 1, changed(other_label, twins)(data[-1]))
-    values = [
-        np.add.reduce([seen.result.part.leaf_shares for seen in s.seen], dtype=np.uint32)
-        for s in (session, found)
-    ]
-    assert (np.abs((values[0] + values[1]).view(np.int32)) <= 8 * n).all()  # of the other sign
-    check_inverse(session, found, n - 1)
-
-
-@pytest.mark.parametrize("n", [2, 3])
-@pytest.mark.parametrize("task", TASKS)
-def test_training_that_reveals_the_loss(task: Task, n: int) -> None:
-    """The loss is the same for twins: what leads to it is explained, too."""
-    program, data = training("masked", task, n, 0, reveal_loss=True)
-    session = perform(program, data, Randomness("loss"))
-    explain(session, 0, changed(twins)(data[0]))
-
-
-@pytest.mark.parametrize(("n", "honest"), [(2, 0), (2, 1), (3, 1), (3, 2)])
-@pytest.mark.parametrize("task", TASKS)
-def test_resumed_training(task: Task, n: int, honest: int) -> None:
-    """Two sessions: a training that is cut short, and the rest of it under fresh masks."""
-    changes = [twins, mirror] + ([other_label] if honest == n - 1 else [])
-    program, data = training("masked", task, n, honest, tables=1)
-    session = perform(program, data, Randomness("first"))
-    found = explain(session, honest, changed(*changes)(data[honest]))
-    states = [seen.result for seen in session.seen]
-    again = [(own, state) for (own, _), state in zip(data, states, strict=True)]
-    second = perform(program.rest(1), again, Randomness("second"))
-    own, _ = changed(*changes)(data[honest])
-    explain(second, honest, (own, found.seen[honest].result))
 
 
 @pytest.mark.usefixtures("openings")
@@ -133,6 +79,60 @@ def test_batches_of_a_service(protocol: str, honest: int) -> None:
     explain(session, honest, (other_leaves(part), [-x for x in batches]))
     revealed = session.seen[recipient].result
     assert (revealed[0] == revealed[3]).all()
+
+
+@pytest.mark.parametrize("n", [2, 3, 4])
+@pytest.mark.parametrize("task", TASKS)
+def test_training_with_other_labels(task: Task, n: int) -> None:
+    """The label turned round, and with it every leaf value and every gradient."""
+    program, data = training("masked", task, n, n - 1)
+    session = perform(program, data, Randomness("labels"))
+    found = explain(session, n - 1, changed(other_label, twins)(data[-1]))
+    values = [
+        np.add.reduce([seen.result.part.leaf_shares for seen in s.seen], dtype=np.uint32)
+        for s in (session, found)
+    ]
+    assert (np.abs((values[0] + values[1]).view(np.int32)) <= 8 * n).all()  # of the other sign
+    check_inverse(session, found, n - 1)
+
+
+@pytest.mark.usefixtures("openings")
+@pytest.mark.parametrize(("n", "honest"), ROLES)
+@pytest.mark.parametrize("task", TASKS)
+def test_training_with_other_features(task: Task, n: int, honest: int) -> None:
+    """Other rows, and other buckets of the tests: the columns of twins, exchanged and mirrored."""
+    program, data = training("masked", task, n, honest)
+    session = perform(program, data, Randomness("training"))
+    other = changed(twins, mirror)(data[honest])
+    found = explain(session, honest, other)
+    tested = session.seen[honest].result.part.feature // 2 == honest
+    assert tested.any(), "the honest participant's tests must be among those chosen"
+    before, after = (s.seen[honest].result.part.bucket[tested] for s in (session, found))
+    assert (before + after == 2).all()  # the other side of the same cut
+
+
+@pytest.mark.parametrize("n", [2, 3])
+@pytest.mark.parametrize("task", TASKS)
+def test_training_that_reveals_the_loss(task: Task, n: int) -> None:
+    """The loss is the same for twins: what leads to it is explained, too."""
+    program, data = training("masked", task, n, 0, reveal_loss=True)
+    session = perform(program, data, Randomness("loss"))
+    explain(session, 0, changed(twins)(data[0]))
+
+
+@pytest.mark.parametrize(("n", "honest"), [(2, 0), (2, 1), (3, 1), (3, 2)])
+@pytest.mark.parametrize("task", TASKS)
+def test_resumed_training(task: Task, n: int, honest: int) -> None:
+    """Two sessions: a training that is cut short, and the rest of it under fresh masks."""
+    changes = [twins, mirror] + ([other_label] if honest == n - 1 else [])
+    program, data = training("masked", task, n, honest, tables=1)
+    session = perform(program, data, Randomness("first"))
+    found = explain(session, honest, changed(*changes)(data[honest]))
+    states = [seen.result for seen in session.seen]
+    again = [(own, state) for (own, _), state in zip(data, states, strict=True)]
+    second = perform(program.rest(1), again, Randomness("second"))
+    own, _ = changed(*changes)(data[honest])
+    explain(second, honest, (own, found.seen[honest].result))
 
 
 @pytest.mark.parametrize(("n", "honest"), [(2, 0), (2, 1), (3, 0), (3, 2), (4, 1)])

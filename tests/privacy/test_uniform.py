@@ -13,7 +13,8 @@ import pytest
 from privet.arithmetic.rings import Z8, Z16, Z32, Z64, Ring, RingArray
 from privet.boosting.federation import PartyData
 from privet.config import Task
-from tests.privacy.cases import mirror, other_label, prediction, training
+from tests.privacy.cases import mirror, other_label, training, uniform_cases
+from tests.privacy.openings import tables, written
 from tests.privacy.stage import Randomness, Seen, Session, perform
 from tests.privacy.uniform import groups, unfair, untested
 
@@ -44,23 +45,22 @@ def assert_uniform(session: Session) -> None:
             assert [alarm for group in found for alarm in unfair(group)] == []
 
 
-@pytest.mark.parametrize("task", TASKS)
-@pytest.mark.parametrize("n", [2, 3])
-def test_a_training(task: Task, n: int) -> None:
-    program, data = training("masked", task, n, 0, tables=16, reveal_loss=True)
-    assert_uniform(perform(program, data, Randomness("uniform")))
-
-
-@pytest.mark.parametrize("task", TASKS)
-def test_a_training_by_the_paper_s_protocol(task: Task) -> None:
-    program, data = training("paper", task, 3, 0, tables=2)
-    assert_uniform(perform(program, data, Randomness("uniform")))
-
-
 @pytest.mark.parametrize("protocol", ["masked", "paper"])
-def test_predictions(protocol: str) -> None:
-    program, data = prediction(protocol, 3, 0, 1, sizes=(30,) * 8)
+@pytest.mark.parametrize("case", [0, 1, 2], ids=["regression", "classification", "prediction"])
+def test_everything_is_uniform(protocol: str, case: int) -> None:
+    program, data = uniform_cases(protocol)[case]
     assert_uniform(perform(program, data, Randomness("uniform")))
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_a_training_of_two(task: Task) -> None:
+    program, data = training("masked", task, 2, 0, tables=16, reveal_loss=True)
+    assert_uniform(perform(program, data, Randomness("uniform")))
+
+
+def test_the_table_of_openings_is_what_is_opened() -> None:
+    """If this fails after a change that is meant: python -m tests.privacy.openings."""
+    assert written() == tables()
 
 
 def shuffled(data: PartyData) -> PartyData:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
-import hmac
 import threading
 from pathlib import Path
 from pydoc import locate
@@ -13,12 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from privet.errors import DataError, DisagreementError, PeerError, PeerMisbehavedError
+from privet.errors import DataError, DisagreementError, PeerMisbehavedError
 from privet.service.agreement import Statement, agree
 from privet.service.job import Job
-from privet.service.messages import MAX_BYTES, TAG, pack, receive, swap
+from privet.service.messages import MAX_BYTES, TAG, receive, swap
 from privet.service.rehearsal import Rehearsal
-from privet.transport.channel import Channel
 from privet.transport.memory import memory_channels
 from privet.version import __version__
 from tests.service.federation import NAMES, change, prepare, run
@@ -69,33 +65,6 @@ def test_misaligned_ids(tmp_path: Path) -> None:
         assert isinstance(errors[name], DisagreementError), errors[name]
         assert "ids: the samples of bank are not those of shop" in str(errors[name])
         assert "sort all tables by id" in str(errors[name])
-
-
-def test_nobody_gets_ids_to_search(job: Job) -> None:
-    """Participants, who have the key, are sent no digest; the dealer, who is, has not the key."""
-    channels = memory_channels([*NAMES, "dealer"])
-    ids = np.array(["x", "y", "z"])
-    sent: dict[tuple[str, str], list[bytes]] = {}
-    for name, channel in channels.items():
-
-        def send(
-            peer: str, array: Any, tag: int = 0, me: str = name, inner: Any = channel.send
-        ) -> None:
-            sent.setdefault((me, peer), []).append(array.tobytes())
-            inner(peer, array, tag)
-
-        channel.send = send  # type: ignore[method-assign]
-    stated = [statement(job), statement(job), Statement.of(job)]
-    found = agreeing(job, *stated, channels=channels)
-    assert not [error for error in found.values() if isinstance(error, Exception)]
-    key = b"".join(bytes.fromhex(each.nonce) for each in stated[:2])
-    digest = hmac.new(key, pack(ids.tolist()), hashlib.sha256).digest()
-    receivers = {to for (_, to), messages in sent.items() if digest in b"".join(messages)}
-    assert receivers == {"dealer"}
-    for_dealer = b"".join(b"".join(sent[name, "dealer"]) for name in NAMES)
-    for each in stated[:2]:
-        assert each.nonce.encode() not in for_dealer
-        assert bytes.fromhex(each.nonce) not in for_dealer
 
 
 def test_other_numbers_are_named_on_all_sides(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -185,25 +154,6 @@ def test_the_latest_stage_that_all_have(job: Job) -> None:
     assert [feature.name for feature in found["bank"].features] == ["a", "b"]
     # The dealer learns how many features each has, not what they are called.
     assert [feature.name for feature in found["dealer"].features] == ["0", "0"]
-
-
-def test_what_the_dealer_is_not_told(job: Job) -> None:
-    """Neither names of features nor what the key for ids is made of."""
-    channels = memory_channels([*NAMES, "dealer"])
-    said = [statement(job, features=["salary"]), statement(job, features=["pension"])]
-
-    def state(channel: Channel, stated: Statement) -> None:
-        with contextlib.suppress(PeerError):  # the dealer does not go on
-            agree(channel, job, stated, np.array(["x", "y", "z"]))
-
-    for name, stated in zip(NAMES, said, strict=True):
-        threading.Thread(target=state, args=(channels[name], stated), daemon=True).start()
-    for name, stated in zip(NAMES, said, strict=True):
-        told = receive(channels["dealer"], name)
-        assert b"salary" not in told
-        assert b"pension" not in told
-        assert stated.nonce.encode() not in told
-    channels["dealer"].abort()
 
 
 @pytest.mark.parametrize("missing", ["tables", "protocol", "bank's address"])

@@ -139,7 +139,7 @@ def train(
     part = None if state is None else state.part
     for number in range(done, plan.tables):
         with runtime.step("table"):
-            table = suite.train_table()
+            table = suite.train_table(number)
             loss = _reveal_loss(runtime, suite, table)
         leaves = kept_leaves(table.leaf_values, drop, runtime.index, runtime.n_parties)
         tables.append(replace(table, leaf_values=leaves))

@@ -61,8 +61,8 @@ class Suite(ABC):
         """Share what stays the same for all tables."""
 
     @abstractmethod
-    def train_table(self) -> TrainedTable:
-        """Train one more table, and add its leaf values to the samples' scores."""
+    def train_table(self, number: int) -> TrainedTable:
+        """Train one more table after so many, and add its leaf values to the samples' scores."""
 
     def loss_of(self, revealed: RingArray) -> float:
         """Return the mean squared residual that a table's revealed loss stands for."""

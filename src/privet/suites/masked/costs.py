@@ -13,7 +13,7 @@ from privet.gates.threshold import DIGIT_BITS, CountReached
 from privet.gates.waves import Waves
 from privet.suites.masked.division import quotient_cost
 from privet.suites.masked.scales import Scales
-from privet.suites.masked.table import CHECK_WIDTH, WEIGHT_SHIFT
+from privet.suites.masked.table import CHECK_WIDTH, GAIN_SHIFT, WEIGHT_SHIFT
 from privet.suites.masked.tournament import best_cost
 from privet.suites.plan import Plan
 
@@ -77,7 +77,7 @@ def level_cost(plan: Plan, scales: Scales, level: int, n_parties: int) -> Cost:
     cost += OpenMasked.cost(sums, n_parties)
     cost += quotient_cost(scales, sides, Z36, scales.h_ring, n_parties)
     cost += OpenMasked.cost([(sides, Z64)], n_parties) + Lift.cost(sides, Z64, WEIGHT_SHIFT)
-    cost += Lift.cost(sides, Z36) + Polynomial.cost(4, sides)
+    cost += Lift.cost(sides, Z36, GAIN_SHIFT) + Polynomial.cost(4, sides)
     cost += best_cost(plan.n_features * plan.candidates, 1 + n_parties, n_parties)
     cost += Cost(rounds=1, online=n_parties * (n_parties - 1) * 8)  # the choice is revealed
     cost += PublishBits.cost((count,), n_parties)

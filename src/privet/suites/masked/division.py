@@ -21,7 +21,7 @@ from privet.gates.masked import Lift, Lifted, Mask, Masked, OpenMasked, lift, ma
 from privet.gates.polynomial import Polynomial, polynomial
 from privet.gates.threshold import CountReached, count_reached
 from privet.runtime.runtime import Runtime
-from privet.suites.masked.scales import GUESS_BITS, NEWTON_BITS, Scales
+from privet.suites.masked.scales import GUESS_BITS, NEWTON_BITS, WEIGHT_BITS, Scales
 
 QUOTIENT_BITS = 30
 """A quotient is below 2^30 in size."""
@@ -107,12 +107,12 @@ def whole(scales: Scales) -> int:
 
 def newton_shift(scales: Scales) -> int:
     """Return by how many bits the error of a guess is scaled down."""
-    return whole(scales).bit_length() - NEWTON_BITS
+    return (whole(scales) - 1).bit_length() - NEWTON_BITS
 
 
 def _dropped(scales: Scales) -> int:
-    """Return how many bits of the normalised G are not kept: it keeps 28."""
-    return max(scales.narrowing, scales.weight_bits - 28)
+    """Return how many bits of the normalised G are not kept."""
+    return max(scales.narrowing, scales.weight_bits - WEIGHT_BITS)
 
 
 def _one(scales: Scales) -> int:

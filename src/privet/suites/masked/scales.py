@@ -26,11 +26,13 @@ LARGEST_H = (1 << 31) - 1
 """Sums of second derivatives are not negative, and fit into Z32 without its top bit."""
 GUESS_BITS = 10
 """Fraction bits of the first guess of a reciprocal."""
-NEWTON_BITS = 22
+NEWTON_BITS = 20
 """About how many fraction bits the correction of that guess has."""
 COARSE_BITS = 12
 """Bits of m that the first guess is a polynomial of."""
 DEGREE = 4
+WEIGHT_BITS = 30
+"""Bits of a normalised G: of those that a quotient has, the most, since weights may be small."""
 MOST_EXPONENTS = 31
 
 
@@ -126,7 +128,7 @@ class Scales:
 
         As coefficients, from the constant one up, the shift and the scale.
         """
-        shift = max(0, self.top.bit_length() - COARSE_BITS)
+        shift = max(0, (self.top - 1).bit_length() - COARSE_BITS)
         scale = 58
         coarse = Fraction(self.top, 1 << shift)
         return [nearest(a / coarse**k, scale) for k, a in enumerate(_reciprocal())], shift, scale

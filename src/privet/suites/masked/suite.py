@@ -77,7 +77,7 @@ class MaskedSuite(Suite):
             "the sigmoid": coefficients(),
             "the reciprocal": scales.guess(),
             "quotients": [str(unit(scales)), exponent_thresholds(scales)],
-            "ties": handicaps(plan, scales).tolist(),
+            "ties": [handicaps(plan, scales, first=first).tolist() for first in (True, False)],
             "leaf values": leaf_factor(plan, scales),
             "the tournament": group_sizes(plan.n_features * plan.candidates),
         }
@@ -95,18 +95,19 @@ class MaskedSuite(Suite):
             runtime, plan.owners, buckets, cuts=plan.candidates, n_samples=plan.n_samples
         )
 
-    def train_table(self) -> TrainedTable:
+    def train_table(self, number: int) -> TrainedTable:
         """Train a table, level by level, and add its leaf values to the scores."""
         runtime, plan, scales = self.runtime, self.plan, self._scales
         features = np.zeros(plan.depth, dtype=np.intp)
         buckets = np.full(plan.depth, -1, dtype=np.intp)
         g, h = root(runtime, plan, scales, self._indicators, self._label, self.scores)
         loss = squared_residuals(runtime, scales, g) if plan.reveal_loss else None
+        handicap = handicaps(plan, scales, first=number == 0)
         nodes, outcomes = None, []
         for level in range(plan.depth):
             with runtime.step("level"):
                 nodes = sum_nodes(runtime, self._indicators, g, h, nodes)
-                features[level], buckets[level] = best_test(runtime, plan, scales, nodes)
+                features[level], buckets[level] = best_test(runtime, plan, scales, nodes, handicap)
                 fails = self._fails(int(features[level]), int(buckets[level]))
                 bits, left = split(runtime, nodes, fails)
                 outcomes.append(bits)

@@ -25,17 +25,22 @@ from privet.suites.masked.scales import Scales
 from privet.suites.masked.tournament import best
 from privet.suites.plan import Plan
 
-WEIGHT_SHIFT = 33
+WEIGHT_SHIFT = 31
 """A quotient, below 2^62, loses this many bits before it is multiplied with G again."""
+GAIN_SHIFT = 2
+"""And G so many: it has more to spare than a small weight."""
 CHECK_WIDTH = 48
 CHECK_SHIFT = 64 - CHECK_WIDTH
 """Leaf values are compared with their bound on the leading 48 of 64 bits."""
 LOSS_BITS = 16
 """Fraction bits of a revealed loss."""
 HANDICAP_BITS = 20
-"""The last feature's scores are lowered by 2^-20 of themselves, and the others' in proportion, so
-that equal scores tend to go to the first, as in the reference. Rounding makes about as much of
-equal ones: a larger handicap would be wrong more often where scores nearly agree."""
+"""The last feature's scores are lowered by 2^-20 of themselves. Rounding makes about as much of
+equal ones; a larger handicap would be wrong more often where scores nearly agree."""
+FIRST_HANDICAP_BITS = 21
+MOST_HANDICAP_BITS = 15
+"""But in a classification's first table all samples have one of two gradients, and candidates are
+equal more often than nearly so: 2^-21 for every feature before, and 2^-15 in all, at most."""
 
 
 @dataclass
@@ -137,7 +142,9 @@ def _interleave(left: Share, right: Share) -> Share:
     return both.reshape(*left.shape[:2], 2 * left.shape[2])
 
 
-def best_test(runtime: Runtime, plan: Plan, scales: Scales, nodes: Nodes) -> tuple[int, int]:
+def best_test(
+    runtime: Runtime, plan: Plan, scales: Scales, nodes: Nodes, handicap: RingArray
+) -> tuple[int, int]:
     """Return the feature and, to its owner, the bucket of the best test; -1 to the others.
 
     1. Mask the sums left of every cut, and the nodes' totals; what is right follows.
@@ -148,7 +155,7 @@ def best_test(runtime: Runtime, plan: Plan, scales: Scales, nodes: Nodes) -> tup
     Reveals: the feature to all, its bucket to its owner.
     """
     with runtime.step("scores"):
-        scores = _scores(runtime, plan, scales, nodes)
+        scores = _scores(runtime, scales, nodes, handicap)
     n_features, cuts = plan.n_features, plan.candidates
     owners = np.array(plan.owners)
     carried = np.zeros((1 + runtime.n_parties, n_features, cuts), dtype=np.int64)
@@ -161,7 +168,7 @@ def best_test(runtime: Runtime, plan: Plan, scales: Scales, nodes: Nodes) -> tup
     return (0, -1) if found is None else found
 
 
-def _scores(runtime: Runtime, plan: Plan, scales: Scales, nodes: Nodes) -> Share:
+def _scores(runtime: Runtime, scales: Scales, nodes: Nodes, handicap: RingArray) -> Share:
     index = runtime.index
     with runtime.step("sums"):
         masked = mask(
@@ -173,16 +180,21 @@ def _scores(runtime: Runtime, plan: Plan, scales: Scales, nodes: Nodes) -> Share
         )
     left_g, left_h, total_g, total_h = masked
     g, h = _both_sides(left_g, total_g), _both_sides(left_h, total_h)
-    weight = quotient(runtime, scales, g, h, handicaps(plan, scales).reshape(1, -1, 1, 1))
+    weight = quotient(runtime, scales, g, h, handicap.reshape(1, -1, 1, 1))
     with runtime.step("gain"):
         w = signed_lift(runtime, mask(runtime, weight), shift=WEIGHT_SHIFT)
-        gain: Share = polynomial(runtime, [(1, (w, signed_lift(runtime, g)))])
+        gain: Share = polynomial(runtime, [(1, (w, signed_lift(runtime, g, shift=GAIN_SHIFT)))])
     return gain.sum((0, 3))
 
 
-def handicaps(plan: Plan, scales: Scales) -> RingArray:
-    """Return by how much the quotients of each feature are lowered, in parts of `whole`."""
+def handicaps(plan: Plan, scales: Scales, *, first: bool) -> RingArray:
+    """Return by how much the quotients of each feature are lowered, in parts of `whole`.
+
+    In proportion to its number, so that equal scores tend to go to the lowest, as in the reference.
+    """
     last = plan.n_features << HANDICAP_BITS
+    if first and plan.task == "classification":
+        last = max(1 << FIRST_HANDICAP_BITS, plan.n_features << MOST_HANDICAP_BITS)
     return Z64.array([whole(scales) * j // last for j in range(plan.n_features)])
 
 

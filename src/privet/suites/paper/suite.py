@@ -75,7 +75,7 @@ class PaperSuite(Suite):
         start = FIXED.encode(np.full(plan.n_samples, plan.initial_score))
         self.scores = self.runtime.public(start, Z64)
 
-    def train_table(self) -> TrainedTable:
+    def train_table(self, number: int) -> TrainedTable:
         """Train a table (SecTable) and add its leaf values to the scores (SecInfer)."""
         runtime, plan = self.runtime, self.plan
         table = train_table(runtime, plan, self._columns, self._label, self.scores)

@@ -1,0 +1,108 @@
+"""How close two candidates' scores must be for rounding to confuse them.
+
+    python benchmarks/ties.py california,credit,breast-cancer --seeds 2
+
+Trains by `masked`, adds up everybody's shares of every candidate's score, and compares them with
+the exact scores of the same rounded gradients: by how much of itself is a score off, among
+candidates within a tenth of the best? Beside it, whether the test is the reference's, and how close
+the two best candidates were.
+"""
+
+from __future__ import annotations
+
+import argparse
+import threading
+from collections import defaultdict
+from typing import Any
+
+import numpy as np
+
+from privet import Experiment, run
+from privet.arithmetic.rings import Z36, RingArray, signed
+from privet.arrays import FloatArray
+from privet.runtime.runtime import Runtime
+from privet.suites.masked import table
+from privet.suites.masked.division import whole
+from privet.suites.masked.scales import Scales
+from privet.suites.masked.table import Nodes
+
+SIZES = {"california": (50, 5), "credit": (10, 4), "breast-cancer": (10, 3)}
+
+
+class Recorder:
+    """Keeps everybody's shares of sums and scores, level by level."""
+
+    def __init__(self) -> None:
+        self.levels: dict[int, dict[int, list[Any]]] = defaultdict(dict)
+        self._lock = threading.Lock()
+        self._count: dict[int, int] = defaultdict(int)
+        self._scores = table._scores
+
+    def __call__(self, runtime: Runtime, scales: Scales, nodes: Nodes, handicap: RingArray) -> Any:
+        """Stand in for the suite's own function."""
+        found = self._scores(runtime, scales, nodes, handicap)
+        me = runtime.index
+        if me >= 0:
+            totals = nodes.g.share(me).sum(1).part, nodes.h.share(me).sum(1).part
+            with self._lock:
+                level = self._count[me]
+                self._count[me] += 1
+                parts = [found.part, nodes.sums_g.part, nodes.sums_h.part, *totals]
+                self.levels[level][me] = [*(p.copy() for p in parts), scales, handicap]
+        return found
+
+
+def errors(level: dict[int, list[Any]]) -> tuple[float, float]:
+    """Return how far scores are off, as a standard deviation, and the gap of the two best."""
+    scales, handicap = next(iter(level.values()))[5:]
+    l2 = scales.l2 / 2.0 ** (scales.h_bits + scales.y_bits)
+    sums = [sum(parts[i] for parts in level.values()) for i in range(5)]
+
+    def real(x: Any, bits: int) -> FloatArray:
+        if x.dtype == np.uint64:  # 36 bits, with a sign
+            x = (Z36.reduce(x) << np.uint64(28)).view(np.int64) >> 28
+        return np.asarray(x.astype(np.float64) / 2.0**bits)
+
+    g, h = real(sums[1], scales.g_bits), real(sums[2], scales.h_bits)
+    all_g, all_h = real(sums[3], scales.g_bits), real(sums[4], scales.h_bits)
+    exact = (g**2 / (h + l2) + (all_g - g) ** 2 / (all_h - h + l2)).sum(2)
+    lowered = 1 - handicap.astype(float) / whole(scales)
+    ratio = signed(sums[0]).astype(float) / (exact * lowered[:, None])
+    near = ratio[exact >= 0.9 * exact.max()]
+    best = np.sort(exact, axis=None)[::-1]
+    gap = next((1 - other / best[0] for other in best[1:] if other < best[0] * (1 - 1e-12)), 1.0)
+    return float(np.std(near / np.median(near))), float(gap)
+
+
+def main() -> None:
+    """Measure on data sets and splits."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("data", nargs="?", default=",".join(SIZES))
+    parser.add_argument("--seeds", type=int, default=2)
+    arguments = parser.parse_args()
+    print(
+        f"{'data':>14} {'seed':>4} {'levels':>6} {'same tests':>10} {'closest gap':>11} "
+        f"{'error, median':>13} {'of 99 %':>8}"
+    )
+    for name in arguments.data.split(","):
+        tables, depth = SIZES.get(name, (5, 4))
+        params = {"tables": tables, "depth": depth, "buckets": 32, "l2": 1.0, "learning_rate": 1.0}
+        for seed in range(arguments.seeds):
+            recorder = Recorder()
+            original = table._scores
+            table._scores = recorder
+            try:
+                _, report = run(Experiment(data=name, n_parties=4, seed=seed, params=params))
+            finally:
+                table._scores = original
+            found = [errors(level) for _, level in sorted(recorder.levels.items())]
+            noise, gaps = zip(*found, strict=True)
+            print(
+                f"{name:>14} {seed:>4} {len(found):>6} {report.same_tests:>10.3f} "
+                f"{min(gaps):>11.1e} {np.median(noise):>13.1e} {np.quantile(noise, 0.99):>8.1e}",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,84 @@
+"""The table of all openings, for docs/privacy.md: what hides each, and who sees it.
+
+`python -m tests.privacy.openings` writes it there; a test compares it with what a run opens.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from privet.config import Task
+from tests.privacy.cases import prediction, training, twins, uniform_cases
+from tests.privacy.explain import Hidden, solve
+from tests.privacy.stage import Randomness, perform
+
+PAGE = Path(__file__).parents[2] / "docs" / "privacy.md"
+START, END = "<!-- openings: begin -->\n", "<!-- openings: end -->\n"
+_MASKS = {"open": "dealt", "publish": "owner's", "note": "owner's permutation"}
+TASKS: tuple[Task, Task] = ("regression", "classification")
+
+
+def hidden(protocol: str) -> tuple[list[Hidden], int]:
+    """Return what a participant shows in trainings and predictions, and how much a mask hides."""
+    found = []
+    for task in TASKS:
+        program, data = training(protocol, task, 3, 0, tables=1, **_terms(protocol))
+        session = perform(program, data, Randomness("openings"))
+        own, _ = data[0]
+        found.append(solve(session, 0, (twins(own), None)).hidden)
+    asking, asked = prediction(protocol, 3, 0, 1)
+    session = perform(asking, asked, Randomness("openings"))
+    found.append(solve(session, 0, asked[0]).hidden)
+    uses = [times for each in found for times in Counter(h.mask for h in each).values()]
+    return [entry for each in found for entry in each], max(uses)
+
+
+def _terms(protocol: str) -> dict[str, Any]:
+    return {"reveal_loss": True} if protocol == "masked" else {}
+
+
+def tested(protocol: str) -> Counter[str]:
+    """Return how many opened elements of each step the tests of uniformity look at."""
+    counts: Counter[str] = Counter()
+    for program, data in uniform_cases(protocol):
+        for step, _, value in perform(program, data, Randomness("uniform")).seen[0].opened:
+            counts[step] += value.size
+    return counts
+
+
+def table(protocol: str) -> str:
+    """Return the table of one protocol in Markdown, a row a step."""
+    entries, uses = hidden(protocol)
+    counts = tested(protocol)
+    rings: dict[tuple[str, str], dict[str, None]] = {}
+    for entry in entries:
+        ring = "positions" if entry.ring is None else entry.ring.name
+        rings.setdefault((entry.step, entry.kind), {})[ring] = None
+    lines = [
+        f"| step of `{protocol}` | over | mask | a mask hides | who sees it | tested |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
+    for (step, kind), over in rings.items():
+        seen = "the feature's owner" if step.endswith("permute") and kind == "open" else "all"
+        count = {"publish": "as messages", "note": "as permutations"}.get(kind, f"{counts[step]:,}")
+        cells = [step, ", ".join(over), _MASKS[kind], f"{uses} opening", seen, count]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def tables() -> str:
+    """Return the tables of both protocols."""
+    return f"{table('masked')}\n{table('paper')}"
+
+
+def written() -> str:
+    """Return what the page has."""
+    text = PAGE.read_text()
+    return text[text.index(START) + len(START) : text.index(END)]
+
+
+if __name__ == "__main__":
+    page = PAGE.read_text()
+    PAGE.write_text(page.replace(f"{START}{written()}{END}", f"{START}{tables()}{END}"))

@@ -1,0 +1,37 @@
+"""The mutants fit the code, and a few are caught here; `make test-mutants` runs all of them."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.privacy.mutants.run import PAGE, ROOT, Mutant, judge, load
+
+MUTANTS = {mutant.name: mutant for mutant in load()}
+
+
+@pytest.mark.parametrize("mutant", MUTANTS.values(), ids=MUTANTS)
+def test_it_fits(mutant: Mutant, tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "src" / "privet", tmp_path / "privet")
+    mutant.apply(tmp_path / "privet")
+
+
+def test_there_are_enough_of_them() -> None:
+    assert len(MUTANTS) >= 25
+    listed = [line.split("|")[1].strip() for line in PAGE.read_text().splitlines()[9:]]
+    assert listed == list(MUTANTS)  # the page was written with all of them
+
+
+@pytest.mark.parametrize(
+    ("name", "test"),
+    [
+        ("outcomes-unmasked", "test_explanation.py::test_training_with_other_features"),
+        ("predictions-rounded-by-dither", "test_explanation.py::test_batches_of_a_service"),
+        ("leaf-masks-of-48-bits", "test_uniform.py::test_a_training_of_two"),
+        ("nonce-left-out", "test_sessions.py::test_a_dealer_that_repeats_itself_repeats_no_mask"),
+    ],
+)
+def test_it_is_caught(name: str, test: str) -> None:
+    assert judge(MUTANTS[name], f"tests/privacy/{test}").test

@@ -1,6 +1,6 @@
 """An attack on what participants see: a forest guesses the honest participant's data from it.
 
-    python -m benchmarks.attack            run everything, write docs/results/attack.csv, the figure
+    python -m benchmarks.attack            run everything, write docs/figures/attack.csv, the figure
                                            docs/figures/attack.svg and the table in docs/privacy.md
     python -m benchmarks.attack --one masked     one session, as JSON: also run on mutants
 
@@ -46,7 +46,7 @@ from privet.runtime.runtime import Runtime
 from privet.transport.memory import memory_channels
 
 ROOT = Path(__file__).parents[1]
-ROWS = ROOT / "docs" / "results" / "attack.csv"
+ROWS = ROOT / "docs" / "figures" / "attack.csv"
 FIGURE = ROOT / "docs" / "figures" / "attack.svg"
 PAGE = ROOT / "docs" / "privacy.md"
 START, END = "<!-- attack: begin -->\n", "<!-- attack: end -->\n"

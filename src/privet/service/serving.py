@@ -1,7 +1,7 @@
 """Prediction as a service: participants stay connected, the recipient asks by ids.
 
-A batch takes five delays of the network: the recipient names the ids; the others tell it which of
-them they have; it tells them which all have; then the two rounds of a prediction, of these. While
+A batch takes six delays of the network: the recipient names the ids; the others tell it which of
+them they have; it tells them which all have; then the three rounds of a prediction, of these. While
 nobody asks, the recipient sends an empty list every second, so that all find out who is gone.
 """
 

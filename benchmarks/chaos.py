@@ -26,17 +26,17 @@ from privet.boosting.part import join
 from privet.boosting.trainer import train
 from privet.data.datasets import load_dataset
 from privet.data.partition import split_rows
-from privet.service.part_file import load_part
-from privet.service.rehearsal import Rehearsal
+from privet.files.part_file import load_part
+from privet.laboratory.local_federation import LocalFederation
 
 TABLES, DEPTH = 8, 3
 LATEST = 12.0
 """Seconds within which everybody must have ended after a kill."""
 
 
-def interrupted(rehearsal: Rehearsal, victim: str, moment: float) -> tuple[str, list[str]]:
+def interrupted(local: LocalFederation, victim: str, moment: float) -> tuple[str, list[str]]:
     """Start everybody, kill one; return where it was and what went wrong, if anything did."""
-    processes = {name: rehearsal.start(name, "train", "--wait=20") for name in rehearsal.everybody}
+    processes = {name: local.start(name, "train", "--wait=20") for name in local.everybody}
     time.sleep(moment)
     processes[victim].kill()
     killed = time.monotonic()
@@ -64,24 +64,24 @@ def interrupted(rehearsal: Rehearsal, victim: str, moment: float) -> tuple[str, 
     return where, problems
 
 
-def finished(rehearsal: Rehearsal, plain: Model) -> list[str]:
+def finished(local: LocalFederation, plain: Model) -> list[str]:
     """Run the training to its end; return what is wrong with it."""
     problems = [
         f"{name} ended with {ended.code}: {ended.err.splitlines()[-1]}"
-        for name, ended in rehearsal.run("train", timeout=100).items()
+        for name, ended in local.run("train", timeout=100).items()
         if ended.code
     ]
     if problems:
         return problems
-    model = join([load_part(rehearsal.part(name)).part for name in rehearsal.names])
+    model = join([load_part(local.part(name)).part for name in local.names])
     same = (model.feature == plain.feature) & (model.bucket == plain.bucket)
     if not same.all():
         problems.append(f"{np.count_nonzero(~same)} tests differ")
     elif np.abs(model.leaf_values - plain.leaf_values).max() > 1e-3:
         problems.append("leaf values differ")
-    for name in rehearsal.names:
-        left = [p.name for p in rehearsal.part(name).parent.iterdir()]
-        if left != [rehearsal.part(name).name]:
+    for name in local.names:
+        left = [p.name for p in local.part(name).parent.iterdir()]
+        if left != [local.part(name).name]:
             problems.append(f"{name} is left with {left}")
     return problems
 
@@ -104,17 +104,17 @@ def main() -> None:
     longest = 4.5
     for run in range(1, arguments.runs + 1):
         with tempfile.TemporaryDirectory(prefix="privet-chaos-") as folder:
-            rehearsal = Rehearsal(Path(folder))
-            rehearsal.write_tables(rows, new)
+            local = LocalFederation(Path(folder))
+            local.write_tables(rows, new)
             chosen = params.model_dump(include={"tables", "depth", "learning_rate"})
-            rehearsal.write_configuration(data.task, chosen)
+            local.write_configuration(data.task, chosen)
             problems, told = [], []
             for _ in range(arguments.kills):
-                victim = chance.choice(rehearsal.everybody)
-                where, found = interrupted(rehearsal, victim, chance.uniform(0.5, longest))
+                victim = chance.choice(local.everybody)
+                where, found = interrupted(local, victim, chance.uniform(0.5, longest))
                 told.append(f"{victim} at {where[:60]!r}")
                 problems += found
-            problems += finished(rehearsal, plain)
+            problems += finished(local, plain)
         bad += bool(problems)
         print(f"run {run}: killed {', '.join(told)}: {'; '.join(problems) or 'good'}", flush=True)
     print(f"{arguments.runs - bad} of {arguments.runs} runs are good")

@@ -23,9 +23,9 @@ import numpy as np
 
 from privet.data.datasets import load_dataset
 from privet.data.partition import split_rows
+from privet.files.job import Job, parse_address
+from privet.laboratory.local_federation import LocalFederation
 from privet.runtime.roles import DEALER
-from privet.service.job import Job, parse_address
-from privet.service.rehearsal import Rehearsal
 from privet.transport.emulator import Link, Route, emulate
 from privet.transport.mesh import listen
 
@@ -33,26 +33,26 @@ SECONDS = 5.0
 
 
 @contextlib.contextmanager
-def serving(rehearsal: Rehearsal, delay: float | None) -> Iterator[int]:
+def serving(local: LocalFederation, delay: float | None) -> Iterator[int]:
     """Run all roles of a service, and yield the port where it is asked."""
     with contextlib.ExitStack() as stack:
         if delay is not None:
-            stack.enter_context(_behind_a_link(rehearsal, delay))
+            stack.enter_context(_behind_a_link(local, delay))
         processes = {}
-        for name in rehearsal.everybody:
-            command = rehearsal.command(name, "serve")
-            if name == rehearsal.recipient:
+        for name in local.everybody:
+            command = local.command(name, "serve")
+            if name == local.recipient:
                 command += ["--http=127.0.0.1:0", "--log-format=json"]
             if name != DEALER:
                 data = next(part for part in command if part.startswith("--data"))
                 command[command.index(data)] = data.replace("new.csv", "train.csv")
             elif delay is not None:
-                command.append(f"--listen={_real_addresses(rehearsal)[DEALER]}")
+                command.append(f"--listen={_real_addresses(local)[DEALER]}")
             processes[name] = stack.enter_context(
                 subprocess.Popen(command, stderr=subprocess.PIPE, text=True)  # noqa: S603
             )
             stack.callback(processes[name].kill)
-        said = processes[rehearsal.recipient].stderr
+        said = processes[local.recipient].stderr
         assert said is not None
         port = 0
         for line in said:
@@ -61,36 +61,36 @@ def serving(rehearsal: Rehearsal, delay: float | None) -> Iterator[int]:
             if event["event"] == "serving":
                 break
         yield port
-        processes[rehearsal.recipient].terminate()
+        processes[local.recipient].terminate()
         for process in processes.values():
             process.communicate(timeout=20)
 
 
-def _real_addresses(rehearsal: Rehearsal) -> dict[str, str]:
-    return json.loads((rehearsal.folder / "real.json").read_text())  # type: ignore[no-any-return]
+def _real_addresses(local: LocalFederation) -> dict[str, str]:
+    return json.loads((local.folder / "real.json").read_text())  # type: ignore[no-any-return]
 
 
 @contextlib.contextmanager
-def _behind_a_link(rehearsal: Rehearsal, delay: float) -> Iterator[None]:
+def _behind_a_link(local: LocalFederation, delay: float) -> Iterator[None]:
     """Let everybody listen elsewhere, and put the relay's doors where the job says they are."""
-    job = Job.read(rehearsal.job)
+    job = Job.read(local.job)
     with contextlib.ExitStack() as stack:
         doors = [
             stack.enter_context(listen(*parse_address(job.contact(name).address)))
-            for name in rehearsal.everybody
+            for name in local.everybody
         ]
         real = {}
         with contextlib.ExitStack() as free:
-            for name in rehearsal.everybody:
+            for name in local.everybody:
                 host, port = free.enter_context(listen()).getsockname()[:2]
                 real[name] = f"{host}:{port}"
-        (rehearsal.folder / "real.json").write_text(json.dumps(real))
-        for name in rehearsal.names:
-            path = rehearsal.folder / name / "party.toml"
+        (local.folder / "real.json").write_text(json.dumps(real))
+        for name in local.names:
+            path = local.folder / name / "party.toml"
             path.write_text(f'listen = "{real[name]}"\n{path.read_text()}')
         routes = [
             Route(door, parse_address(real[name]), 0, 0)
-            for door, name in zip(doors, rehearsal.everybody, strict=True)
+            for door, name in zip(doors, local.everybody, strict=True)
         ]
         stack.enter_context(emulate(routes, [Link(delay, 100e6 / 8)]))
         yield
@@ -115,18 +115,18 @@ def main() -> None:
     data = load_dataset("breast-cancer")
     rows, new = split_rows(data.frame, 0.2, 0)
     with tempfile.TemporaryDirectory(prefix="privet-serving-") as folder:
-        rehearsal = Rehearsal(Path(folder))
-        rehearsal.write_tables(rows, new)
+        local = LocalFederation(Path(folder))
+        local.write_tables(rows, new)
         params = {"tables": 10, "depth": 3, "learning_rate": 1.0}
-        rehearsal.write_configuration(data.task, params)
-        for name, ended in rehearsal.run("train").items():
+        local.write_configuration(data.task, params)
+        for name, ended in local.run("train").items():
             assert not ended.code, f"{name}: {ended.err}"
         assert rows.ids is not None
         ids = rows.ids.tolist()
         head = ("network", "clients", "rows", "requests/s", "rows/s", "median ms", "p95 ms")
         print("".join(f"{title:>12}" for title in head))
         for network, delay in (("loopback", None), ("5 ms", 0.005)):
-            with serving(rehearsal, delay) as port:
+            with serving(local, delay) as port:
                 for clients, size in ((1, 1), (16, 1), (64, 1), (1, 1000), (8, 1000)):
                     asked = [ids[k % len(ids)] for k in range(size)]
                     ask(port, asked, time.perf_counter())  # one to warm up

@@ -18,10 +18,10 @@ import numpy as np
 import pytest
 
 from privet.config import Task
+from privet.laboratory.local_federation import NAMES, Ended, LocalFederation
 from privet.runtime.launcher import TUNED
-from privet.service.rehearsal import NAMES, Ended, Rehearsal
-from tests.service.federation import model_of, prepare
-from tests.service.test_training import plain_model, same_tests
+from tests.federation.harness import model_of, prepare
+from tests.federation.test_training import plain_model, same_tests
 
 _umath = import_module("numpy._core._multiarray_umath")
 features: dict[str, bool] = _umath.__cpu_features__
@@ -67,11 +67,11 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-def train(rehearsal: Rehearsal, module: str = "privet") -> dict[str, Ended]:
+def train(local: LocalFederation, module: str = "privet") -> dict[str, Ended]:
     """Train with every role on its own kind of machine."""
 
     def role(name: str) -> Ended:
-        python, option, _, *arguments = rehearsal.command(name, "train")
+        python, option, _, *arguments = local.command(name, "train")
         ended = subprocess.run(  # noqa: S603
             [python, option, module, *arguments],
             env={**TUNED, **os.environ, **kinds[name]},
@@ -90,10 +90,10 @@ def train(rehearsal: Rehearsal, module: str = "privet") -> dict[str, Ended]:
 
 @pytest.mark.parametrize("task", ["regression", "classification"])
 def test_unlike_machines_train_the_reference_s_model(tmp_path: Path, task: Task) -> None:
-    rehearsal = prepare(tmp_path, tables=4, names=NAMES, task=task)
-    ended = train(rehearsal)
+    local = prepare(tmp_path, tables=4, names=NAMES, task=task)
+    ended = train(local)
     assert {name: end.code for name, end in ended.items()} == dict.fromkeys(ended, 0), ended
-    model, plain = model_of(rehearsal), plain_model(rehearsal)
+    model, plain = model_of(local), plain_model(local)
     assert same_tests(model, plain)
     np.testing.assert_allclose(model.leaf_values, plain.leaf_values, atol=1e-4)
 
@@ -101,10 +101,10 @@ def test_unlike_machines_train_the_reference_s_model(tmp_path: Path, task: Task)
 @pytest.mark.parametrize("task", ["regression", "classification"])
 def test_numbers_by_floating_point_are_refused(tmp_path: Path, task: Task) -> None:
     """The control: what participants would multiply shares with differs, and they find out."""
-    rehearsal = prepare(tmp_path, tables=1, names=NAMES, task=task)
-    ended = train(rehearsal, "tests.floating_numbers")
+    local = prepare(tmp_path, tables=1, names=NAMES, task=task)
+    ended = train(local, "tests.floating_numbers")
     for name, end in ended.items():
         assert end.code == 9, (name, end)
         assert "numbers of the reciprocal: " in end.err
         assert "train noise" in end.err
-    assert not any(rehearsal.part(name).exists() for name in NAMES)
+    assert not any(local.part(name).exists() for name in NAMES)

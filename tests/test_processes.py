@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from privet.service.rehearsal import Rehearsal
-from tests.service.federation import NAMES, model_of, prepare, rows
-from tests.service.test_training import plain_model, same_tests
+from privet.laboratory.local_federation import LocalFederation
+from tests.federation.harness import NAMES, model_of, prepare, rows
+from tests.federation.test_training import plain_model, same_tests
 
 
 def events(text: str) -> list[dict[str, Any]]:
@@ -35,11 +35,11 @@ def await_event(process: subprocess.Popen[str], kind: str) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Rehearsal:
+def trained(tmp_path_factory: pytest.TempPathFactory) -> LocalFederation:
     """Kill a participant in the middle of training, start all again, and keep what comes out."""
-    rehearsal = prepare(tmp_path_factory.mktemp("processes"), tables=40)
+    local = prepare(tmp_path_factory.mktemp("processes"), tables=40)
     options = ("--wait=30", "--log-format=json")
-    running = {name: rehearsal.start(name, "train", *options) for name in rehearsal.everybody}
+    running = {name: local.start(name, "train", *options) for name in local.everybody}
     try:
         while await_event(running["bank"], "table")["table"] < 3:
             pass
@@ -55,23 +55,23 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Rehearsal:
         for process in running.values():
             process.kill()
             process.communicate()
-    ended = rehearsal.run("train", *options)
+    ended = local.run("train", *options)
     assert {name: end.code for name, end in ended.items()} == dict.fromkeys(ended, 0), ended
     told = {name: events(ended[name].err) for name in ended}
     done = told["shop"][-1]
     assert done["event"] == "done"
     assert done["resumed_from"] >= 1
-    assert json.loads(rehearsal.report("shop", "train").read_text())["tables"] == 40
-    return rehearsal
+    assert json.loads(local.report("shop", "train").read_text())["tables"] == 40
+    return local
 
 
-def test_a_killed_training_ends_as_if_nothing_had_happened(trained: Rehearsal) -> None:
+def test_a_killed_training_ends_as_if_nothing_had_happened(trained: LocalFederation) -> None:
     assert same_tests(model_of(trained), plain_model(trained))
     for name in NAMES:
         assert [p.name for p in trained.part(name).parent.iterdir()] == ["rehearsal.part"]
 
 
-def test_prediction_and_inspection(trained: Rehearsal) -> None:
+def test_prediction_and_inspection(trained: LocalFederation) -> None:
     ended = trained.run("predict")
     assert {name: end.code for name, end in ended.items()} == dict.fromkeys(ended, 0), ended
     lines = trained.predictions.read_text().splitlines()
@@ -86,7 +86,7 @@ def test_prediction_and_inspection(trained: Rehearsal) -> None:
     assert sum(row["importance"] for row in shown["importances"]) == pytest.approx(1)
 
 
-def test_a_service_until_it_is_stopped(trained: Rehearsal) -> None:
+def test_a_service_until_it_is_stopped(trained: LocalFederation) -> None:
     options = {name: ["--log-format=json"] for name in trained.everybody}
     options["shop"].append("--http=127.0.0.1:0")
     running = {}
@@ -110,7 +110,7 @@ def test_a_service_until_it_is_stopped(trained: Rehearsal) -> None:
             process.communicate()
 
 
-def test_a_dealer_that_stays(trained: Rehearsal) -> None:
+def test_a_dealer_that_stays(trained: LocalFederation) -> None:
     """It deals for whoever comes, and outlives those who fail."""
     options = ("--wait=20", "--log-format=json")
     with trained.start("dealer", "train", "--keep", "--log-format=json") as dealer:
@@ -131,14 +131,14 @@ def test_a_dealer_that_stays(trained: Rehearsal) -> None:
 
 
 def test_errors_are_exit_codes_and_json(tmp_path: Path) -> None:
-    rehearsal = prepare(tmp_path)
+    local = prepare(tmp_path)
     (tmp_path / "shop" / "train.csv").write_text("")
-    process = rehearsal.start("shop", "train", "--log-format=json")
+    process = local.start("shop", "train", "--log-format=json")
     _, said = process.communicate(timeout=30)
     last = events(said)[-1]
     assert (process.returncode, last["event"], last["code"]) == (4, "error", 4)
     assert "the file is empty" in last["text"]
-    process = rehearsal.start("shop", "train")
+    process = local.start("shop", "train")
     _, said = process.communicate(timeout=30)
     assert process.returncode == 4
     assert said.startswith("error: ")

@@ -13,9 +13,9 @@ from sklearn.metrics import roc_auc_score
 
 from privet.boosting.part import join
 from privet.data.reader import read_frame
+from privet.files.part_file import load_part
+from privet.laboratory.local_federation import free_ports
 from privet.runtime.launcher import TUNED
-from privet.service.part_file import load_part
-from privet.service.rehearsal import free_ports
 
 TUTORIAL = Path(__file__).parents[1] / "docs" / "tutorial.md"
 

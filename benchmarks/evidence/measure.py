@@ -25,9 +25,9 @@ from privet.boosting.trainer import Federated, train, train_federated
 from privet.data.datasets import DataSet
 from privet.data.frame import Frame
 from privet.data.partition import split_columns, split_rows
+from privet.laboratory import costs
+from privet.laboratory.experiment import evaluate
 from privet.runtime.network import Network
-from privet.service import costs
-from privet.service.experiment import evaluate
 from privet.version import __version__
 
 Figures = dict[str, Any]

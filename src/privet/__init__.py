@@ -18,9 +18,9 @@ from privet.errors import (
     PrivetError,
     UnavailableError,
 )
-from privet.service.experiment import Experiment, run
-from privet.service.model_file import load_model, save_model
-from privet.service.report import Report
+from privet.files.model_file import load_model, save_model
+from privet.laboratory.experiment import Experiment, run
+from privet.laboratory.report import Report
 from privet.version import __version__
 
 if TYPE_CHECKING:

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 
 from privet.errors import PeerError
-from privet.service.agreement import Statement, agree
-from privet.service.job import Job
-from privet.service.messages import pack, receive
+from privet.federation.agreement import Statement, agree
+from privet.federation.messages import pack, receive
+from privet.files.job import Job
 from privet.transport.channel import Channel
 from privet.transport.memory import memory_channels
-from tests.service.federation import NAMES
-from tests.service.test_agreement import agreeing, job, statement
+from tests.federation.harness import NAMES
+from tests.federation.test_agreement import agreeing, job, statement
 
 __all__ = ["job"]  # a fixture
 

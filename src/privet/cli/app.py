@@ -12,7 +12,7 @@ from rich.text import Text
 from privet.cli.demo import demo, example
 from privet.cli.exit_codes import exit_code
 from privet.cli.federate import dealer, keys, predict, serve, train
-from privet.cli.look import estimate, inspect
+from privet.cli.inspect import estimate, inspect
 from privet.cli.simulate import simulate
 from privet.errors import PrivetError
 from privet.version import __version__

@@ -15,7 +15,7 @@ from rich.console import Console
 
 from privet.cli.exit_codes import exit_code
 from privet.errors import PrivetError
-from privet.service.events import Event, Tell
+from privet.federation.events import Event, Tell
 
 LogFormat = Annotated[
     Literal["text", "json"],

@@ -19,10 +19,10 @@ from privet.data.datasets import load_dataset
 from privet.data.partition import split_columns, split_rows
 from privet.data.reader import read_frame
 from privet.errors import PeerError
+from privet.federation.party_report import PartyReport
+from privet.laboratory.experiment import evaluate
+from privet.laboratory.local_federation import LocalFederation
 from privet.runtime.roles import DEALER
-from privet.service.experiment import evaluate
-from privet.service.rehearsal import Rehearsal
-from privet.service.report import PartyReport
 
 _METRIC = {"classification": "auc", "regression": "rmse"}
 
@@ -44,22 +44,22 @@ def demo(
     with contextlib.ExitStack() as stack:
         if folder is None:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="privet-demo-")))
-        rehearsal = Rehearsal(folder)
-        rehearsal.write_tables(rows, new)
+        local = LocalFederation(folder)
+        local.write_tables(rows, new)
         chosen = params.model_dump(include={"tables", "depth", "learning_rate"})
-        rehearsal.write_configuration(loaded.task, chosen)
-        console.print(f"{rehearsal.folder}: keys, a job and tables for:")
-        parties = split_columns(rows, len(rehearsal.names))
-        for name, party in zip(rehearsal.names, parties, strict=True):
+        local.write_configuration(loaded.task, chosen)
+        console.print(f"{local.folder}: keys, a job and tables for:")
+        parties = split_columns(rows, len(local.names))
+        for name, party in zip(local.names, parties, strict=True):
             label = " and the label" if party.frame.label is not None else ""
             console.print(f"  {name:10}{len(party.frame.names)} columns{label}")
-        seconds = {verb: _run(rehearsal, verb, console) for verb in ("train", "predict")}
-        predicted = read_frame(rehearsal.predictions, id_column="id")
+        seconds = {verb: _run(local, verb, console) for verb in ("train", "predict")}
+        predicted = read_frame(local.predictions, id_column="id")
         bucketed = bucket_columns("all", rows.names, rows.columns, params.buckets)
         assert rows.label is not None
         plain = train([bucketed], rows.label, params)
         reports = {
-            verb: [_report(rehearsal.report(name, verb)) for name in rehearsal.names]
+            verb: [_report(local.report(name, verb)) for name in local.names]
             for verb in ("train", "predict")
         }
     metric = _METRIC[loaded.task]
@@ -95,18 +95,18 @@ def example(
     seed: Annotated[int, typer.Option(help="Chooses the new rows.")] = 0,
 ) -> None:
     """Split a data set by columns into tables of three participants, to try things with."""
-    rehearsal = Rehearsal(folder)
-    rehearsal.write_tables(*split_rows(load_dataset(data).frame, 0.2, seed))
-    for name in rehearsal.names:
+    local = LocalFederation(folder)
+    local.write_tables(*split_rows(load_dataset(data).frame, 0.2, seed))
+    for name in local.names:
         typer.echo(folder / name)
 
 
-def _run(rehearsal: Rehearsal, verb: str, console: Console) -> float:
+def _run(local: LocalFederation, verb: str, console: Console) -> float:
     """Run one command everywhere, and return how long it took."""
     started = time.perf_counter()
-    starting = [f"privet {verb} at {name}" for name in rehearsal.names]
+    starting = [f"privet {verb} at {name}" for name in local.names]
     console.print(f"starting privet {DEALER}, {', '.join(starting)}")
-    for name, ended in rehearsal.run(verb).items():
+    for name, ended in local.run(verb).items():
         if ended.code:
             raise PeerError(name, f"ended with code {ended.code}:\n{ended.err}")
     return time.perf_counter() - started

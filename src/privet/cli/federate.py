@@ -16,20 +16,20 @@ from rich.console import Console
 
 from privet.cli.console import LogFormat, telling
 from privet.errors import CorrelationError, DisagreementError, PeerError
+from privet.federation.dealing import deal
+from privet.federation.events import Event, Tell
+from privet.federation.http import endpoint
+from privet.federation.party_report import PartyReport, Reveal
+from privet.federation.prediction import load_own_part, predict_batch, read_new_rows
+from privet.federation.request_queue import RequestQueue
+from privet.federation.serving import serve_part
+from privet.federation.session import WAIT_SECONDS, Seat
+from privet.federation.training import train_part
+from privet.files.atomic import check_writable, make_folder
+from privet.files.job import Job, parse_address
+from privet.files.part_file import PartFile
+from privet.files.party_file import PartyFile
 from privet.runtime.roles import DEALER
-from privet.service.dealing import deal
-from privet.service.desk import Desk
-from privet.service.events import Event, Tell
-from privet.service.files import check_writable, make_folder
-from privet.service.http import endpoint
-from privet.service.job import Job, parse_address
-from privet.service.part_file import PartFile
-from privet.service.party_file import PartyFile
-from privet.service.prediction import load_own_part, predict_batch, read_new_rows
-from privet.service.report import PartyReport, Reveal
-from privet.service.serving import serve_part
-from privet.service.session import WAIT_SECONDS, Seat
-from privet.service.training import train_part
 from privet.transport.identity import create_identity
 
 JobFile = Annotated[Path, typer.Option("--job", help="The job, as all have it.")]
@@ -165,22 +165,22 @@ def serve(
             tell(Event("done", "the recipient has ended the service"))
             return
         host, port = parse_address(http, lowest=0)
-        desk = Desk()
-        with endpoint(host, port, desk, {"job": agreed.name, "model": file.model}) as found:
+        queue = RequestQueue()
+        with endpoint(host, port, queue, {"job": agreed.name, "model": file.model}) as found:
             tell(Event("http", f"asking is on http://{host}:{found}/predict", {"port": found}))
-            stopping = partial(_close_when_stopped, desk)
-            _tell_reveals(serve_part(file, rows, seat, desk, stopping), tell)
-        tell(Event("done", f"served {desk.served.requests:,} requests", vars(desk.served)))
+            stopping = partial(_close_when_stopped, queue)
+            _tell_reveals(serve_part(file, rows, seat, queue, stopping), tell)
+        tell(Event("done", f"served {queue.served.requests:,} requests", vars(queue.served)))
 
 
-def _close_when_stopped(desk: Desk) -> None:
+def _close_when_stopped(queue: RequestQueue) -> None:
     """End the service, not the process, when somebody interrupts or terminates it."""
 
     def close(*_: object) -> None:
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_DFL)  # a second time ends the process
-        # In a thread of its own: the main one may be in the middle of using the desk.
-        threading.Thread(target=desk.close, args=("the service was stopped",)).start()
+        # In a thread of its own: the main one may be in the middle of using the queue.
+        threading.Thread(target=queue.close, args=("the service was stopped",)).start()
 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, close)

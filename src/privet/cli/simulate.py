@@ -16,11 +16,11 @@ from privet.boosting.model import Model
 from privet.boosting.trainer import DEFAULT_PROTOCOL, PROTOCOLS
 from privet.data.datasets import DATASETS
 from privet.errors import ParameterError
+from privet.files.atomic import check_writable
+from privet.files.model_file import save_model
+from privet.laboratory.experiment import Experiment, run
+from privet.laboratory.report import Report
 from privet.runtime.network import NETWORKS
-from privet.service.experiment import Experiment, run
-from privet.service.files import check_writable
-from privet.service.model_file import save_model
-from privet.service.report import Report
 
 _TABLES_SHOWN = 10
 

@@ -1,0 +1,151 @@
+"""The commands that change nothing: inspect a model's part, estimate a job."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from privet.boosting.estimate import estimate as estimate_training
+from privet.boosting.estimate import time_of
+from privet.boosting.model import Feature
+from privet.cli.federate import JobFile
+from privet.errors import ParameterError
+from privet.files.job import Job
+from privet.files.part_file import PartFile, load_part
+
+AsJson = Annotated[bool, typer.Option("--json", help="As JSON, on stdout.")]
+
+
+def inspect(
+    model: Annotated[Path, typer.Argument(help="Your part of a model.")], as_json: AsJson = False
+) -> None:
+    """Show your part of a model: its tests, whose they are, your thresholds, importances."""
+    file = load_part(model)
+    found = _describe(file)
+    if as_json:
+        typer.echo(json.dumps(found, indent=2))
+        return
+    console = Console(highlight=False, markup=False)
+    console.print(
+        f"{file.part.party}'s part of the model {file.model[:16]} of the job {file.job.name}: "
+        f"{file.part.task}, protocol {file.part.protocol}, {file.part.n_tables} tables"
+    )
+    tests = Table()
+    tests.add_column("table", justify="right")
+    for level in range(file.part.depth):
+        tests.add_column(f"level {level}", overflow="fold")
+    for number, table in enumerate(found["tables"], start=1):
+        tests.add_row(str(number), *(Text(_in_words(test)) for test in table))
+    console.print(tests)
+    importances = Table()
+    for column in ("feature", "of", "importance"):
+        importances.add_column(column, justify="right" if column == "importance" else "left")
+    for row in found["importances"]:
+        importances.add_row(Text(row["feature"]), row["owner"], f"{row['importance']:.3f}")
+    console.print(importances)
+
+
+def _describe(file: PartFile) -> dict[str, Any]:
+    part = file.part
+    counts = np.bincount(part.feature.reshape(-1), minlength=len(part.features))
+    order = np.argsort(-counts, kind="stable")
+    return {
+        "model": file.model,
+        "job": file.job.name,
+        "party": part.party,
+        "task": part.task,
+        "protocol": part.protocol,
+        "tables": [
+            [
+                {
+                    "feature": part.features[feature].name,
+                    "owner": part.features[feature].owner,
+                    "threshold": None if np.isnan(threshold) else str(threshold),
+                }
+                for feature, threshold in zip(features, thresholds, strict=True)
+            ]
+            for features, thresholds in zip(part.feature, part.threshold, strict=True)
+        ],
+        # The share of all tests that a feature has: gains are nobody's to see.
+        "importances": [
+            {
+                "feature": part.features[j].name,
+                "owner": part.features[j].owner,
+                "importance": float(counts[j] / part.feature.size),
+            }
+            for j in order
+            if counts[j]
+        ],
+    }
+
+
+def _in_words(test: dict[str, Any]) -> str:
+    if test["threshold"] is None:
+        return f"{test['feature']} (of {test['owner']})"
+    return f"{test['feature']} < {float(test['threshold']):.6g}"
+
+
+def estimate(
+    job: JobFile,
+    samples: Annotated[int, typer.Option(help="How many rows.", min=2)],
+    features: Annotated[
+        str,
+        typer.Option(help="How many columns each participant has: 10,20,5, in the job's order."),
+    ],
+    delay: Annotated[float, typer.Option(help="Milliseconds between participants.", min=0)] = 5.0,
+    rate: Annotated[float, typer.Option(help="Mbit/s that all share.", min=0.001)] = 100.0,
+    as_json: AsJson = False,
+) -> None:
+    """Say what a job's training will take, before anybody starts it."""
+    agreed = Job.read(job)
+    owners = _columns(features, agreed)
+    federation = agreed.federation(
+        tuple(Feature(str(j), owner) for owner, count in owners.items() for j in range(count))
+    )
+    found = estimate_training(federation, federation.plan(samples))
+    time = time_of(found, delay / 1000, rate * 1e6 / 8)
+    figures = {
+        "rounds": found.rounds,
+        "bytes_online": found.online,
+        "bytes_offline": found.offline,
+        "memory": found.memory,
+        "seconds": time.total,
+        "seconds_of_delays": time.delays,
+        "seconds_of_carrying": time.carrying,
+        "seconds_of_computing": time.computing,
+    }
+    if as_json:
+        typer.echo(json.dumps(figures, indent=2))
+        return
+    for line in (
+        f"rounds                          {found.rounds:,}",
+        f"between the participants        {found.online / 1e6:,.1f} MB",
+        f"from the dealer                 {found.offline / 1e6:,.1f} MB",
+        f"memory of a participant, about  {found.memory / 1e6:,.0f} MB",
+        f"time, about                     {time.total:,.0f} s",
+        f"  delays of {f'{delay:g} ms':21} {time.delays:,.1f} s",
+        f"  carrying at {f'{rate:g} Mbit/s':19} {time.carrying:,.1f} s",
+        f"  computing                     {time.computing:,.1f} s on a 2.8 GHz core each, "
+        "partly while bytes are carried",
+    ):
+        typer.echo(line)
+
+
+def _columns(text: str, job: Job) -> dict[str, int]:
+    try:
+        counts = [int(part) for part in text.split(",")]
+    except ValueError:
+        counts = []
+    if len(counts) != len(job.names) or min(counts) < 0 or not sum(counts):
+        raise ParameterError(
+            f"features: {text!r} is not {len(job.names)} numbers, one for each of "
+            f"{', '.join(job.names)}"
+        )
+    return dict(zip(job.names, counts, strict=True))

@@ -1,0 +1,1 @@
+"""Real federations, a process for each role: meeting, agreeing, training, predicting."""

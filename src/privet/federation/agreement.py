@@ -1,0 +1,265 @@
+"""Making sure, before anything is computed, that all mean the same job, version and samples.
+
+Each states what it was asked to do, to everybody else. Every difference between any two is found
+by all of them, since all compare with all; so each ends by itself, naming what differs.
+
+Then each tells digests of all numbers that it will multiply shares with, and of what its machine
+makes of known sums: participants that computed differently would train noise and not notice.
+
+Ids are compared by the dealer: each participant sends it a digest under a key that the participants
+draw together and the dealer never sees. So nobody who has the key gets a digest to try ids on, and
+who has the digests has no key.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import Field, ValidationError
+
+from privet.arithmetic.probe import probe
+from privet.arrays import TextArray
+from privet.boosting.model import Feature
+from privet.config import explain, printable, quoted
+from privet.errors import DisagreementError, PeerMisbehavedError
+from privet.federation.messages import pack, receive, send, swap
+from privet.files.checkpoint import Stage
+from privet.files.job import Job
+from privet.files.records import Name, Record
+from privet.runtime.roles import DEALER
+from privet.transport.channel import Channel
+from privet.version import __version__
+
+DEADLINE = 10.0
+"""Seconds without a sign of life after which a peer is given up, once all have agreed."""
+_SAME = b"the same"
+_UNLIKE_MACHINES = (
+    "participants would multiply shares with different numbers and train noise: install the same "
+    "release of this software everywhere, and report it if that is what differs already"
+)
+Command = Literal["train", "predict", "serve"]
+
+
+class Statement(Record):
+    """What somebody was asked to do."""
+
+    version: Name
+    """Of the software."""
+    terms: dict[str, Any]
+    """The job's."""
+    nonce: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+    command: Command | None = None
+    """What a participant wants to do; the dealer follows."""
+    samples: Annotated[int, Field(ge=0)] | None = None
+    n_features: Annotated[int, Field(ge=0, le=100_000)] = 0
+    features: list[Name] | None = None
+    """The names of a participant's features: for the other participants, not the dealer."""
+    stages: list[tuple[int, Name]] = Field(default_factory=list)
+    """The stages from which a participant could go on."""
+    model: Name | None = None
+    """Which model to predict with."""
+
+    @classmethod
+    def of(cls, job: Job, **values: Any) -> Statement:
+        """Return what somebody with this job and version states."""
+        return cls(version=__version__, terms=job.terms(), nonce=secrets.token_hex(32), **values)
+
+
+class Numbers(Record):
+    """Digests of the numbers that somebody will compute with, by what they are for."""
+
+    digests: Annotated[dict[Name, Name], Field(max_length=100)]
+
+
+_Stated = TypeVar("_Stated", bound=Record)
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """What all agree on."""
+
+    command: Command
+    run: str
+    """The name of this run, new every time; the dealer has no use for it."""
+    samples: int
+    features: tuple[Feature, ...]
+    """Of all participants; the dealer knows how many each has, not what they are called."""
+    stage: Stage
+    """The latest that all participants have; (0, "") if nobody has any."""
+
+
+def agree(channel: Channel, job: Job, statement: Statement, ids: TextArray | None) -> Agreement:
+    """Exchange statements with everybody; raise DisagreementError that says in what they differ."""
+    channel.where = lambda: "agreement"
+    # The dealer is told neither names nor what the key for ids is made of.
+    for_dealer = statement.model_copy(update={"features": None, "nonce": "0" * 64})
+    received = swap(
+        channel,
+        {
+            peer: (for_dealer if peer == DEALER else statement).model_dump_json().encode()
+            for peer in channel.peers
+        },
+    )
+    _refuse_differences(
+        channel,
+        {"version": {p: _version(p, c) for p, c in received.items()} | {channel.name: __version__}},
+    )
+    statements = {peer: _parse(Statement, peer, content) for peer, content in received.items()}
+    statements[channel.name] = statement
+    _refuse_differences(channel, _comparison(job, statements))
+    participants = [statements[name] for name in job.names]
+    first = participants[0]
+    if first.command is None or first.samples is None:
+        raise PeerMisbehavedError(job.names[0], "stated nothing to do")
+    nonces = b"".join(bytes.fromhex(s.nonce) for s in participants)
+    agreement = Agreement(
+        command=first.command,
+        run=hashlib.sha256(nonces + bytes.fromhex(statements[DEALER].nonce)).hexdigest(),
+        samples=first.samples,
+        features=_features(job, participants),
+        stage=_stage(participants),
+    )
+    _compare_numbers(channel, job, agreement)
+    if ids is None:
+        _judge_ids(channel, job.names)
+    else:
+        _compare_ids(channel, nonces, ids)
+    channel.deadline = DEADLINE
+    return agreement
+
+
+def _version(peer: str, content: bytes) -> str:
+    """Return the version that a statement names, whatever else that version writes there."""
+    try:
+        found = json.loads(content)["version"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        raise PeerMisbehavedError(peer, "stated something that is no statement") from None
+    return quoted(found)
+
+
+def _parse(kind: type[_Stated], peer: str, content: bytes) -> _Stated:
+    try:
+        return kind.model_validate_json(content)
+    except ValidationError as error:
+        raise PeerMisbehavedError(peer, f"stated nonsense: {quoted(explain(error), 300)}") from None
+
+
+def _refuse_differences(
+    channel: Channel,
+    table: Mapping[str, Mapping[str, Any]],
+    advice: str = "use the same job file everywhere",
+) -> None:
+    """Raise DisagreementError unless everything is the same at everybody who states it."""
+    complaints = []
+    for key, values in table.items():
+        if all(value == next(iter(values.values())) for value in values.values()):
+            continue
+        places: dict[str, list[str]] = {}
+        for name in sorted(values, key=lambda name: name != channel.name):
+            place = "here" if name == channel.name else f"at {name}"
+            places.setdefault(quoted(values[name]), []).append(place)
+        told = ", ".join(f"{value} {' and '.join(names)}" for value, names in places.items())
+        complaints.append(f"{quoted(key)}: {told}")
+        advice = _ADVICE.get(key, advice)
+    if complaints:
+        # Everybody finds a difference now, and says goodbye: nobody just hangs up.
+        channel.close()
+        raise DisagreementError(f"{'; '.join(complaints)}: {advice}")
+
+
+_ADVICE = {
+    "version": "install the same version everywhere",
+    "command": "start the same command everywhere",
+    "samples": "all need the rows of the same samples",
+    "model": "all need their parts of one training; run it again where one is missing",
+    "tables done": "put the missing checkpoints or parts back, or start again with --restart",
+}
+
+
+def _comparison(job: Job, statements: Mapping[str, Statement]) -> dict[str, dict[str, Any]]:
+    """Return what must be the same, by what it is and who states it."""
+    everybody = [*job.names, DEALER]
+    keys = dict.fromkeys(key for name in everybody for key in statements[name].terms)
+    table = {k: {name: statements[name].terms.get(k) for name in everybody} for k in keys}
+    for key in ("command", "samples", "model"):
+        table[key] = {name: getattr(statements[name], key) for name in job.names}
+    stages = {name: statements[name].stages for name in job.names}
+    furthest = max((done for each in stages.values() for done, _ in each), default=0)
+    if furthest > 1 and not set.intersection(*(set(each) for each in stages.values())):
+        # Who fell in the first table leaves others with one that it has not: that is soon done
+        # again. Anything more is nobody's to throw away unasked.
+        table["tables done"] = {
+            name: ", ".join(f"{done} in run {run[:8]}" for done, run in each) or "none"
+            for name, each in stages.items()
+        }
+    return table
+
+
+def _compare_numbers(channel: Channel, job: Job, agreement: Agreement) -> None:
+    """Raise DisagreementError unless all will compute with the same numbers."""
+    constants: dict[str, object] = {f"this machine's {k}": v for k, v in probe().items()}
+    if agreement.command == "train":
+        federation = job.federation(agreement.features)
+        constants |= federation.suite.constants(federation.plan(agreement.samples))
+    digests = {f"numbers of {k}": _digest(value) for k, value in constants.items()}
+    ours = Numbers(digests=digests)
+    received = swap(channel, dict.fromkeys(channel.peers, ours.model_dump_json().encode()))
+    stated = {peer: _parse(Numbers, peer, content).digests for peer, content in received.items()}
+    stated[channel.name] = digests
+    keys = dict.fromkeys(key for each in stated.values() for key in each)
+    table = {k: {name: each.get(k) for name, each in stated.items()} for k in keys}
+    _refuse_differences(channel, table, advice=_UNLIKE_MACHINES)
+
+
+def _digest(value: object) -> str:
+    return hashlib.sha256(json.dumps(value).encode()).hexdigest()[:16]
+
+
+def _compare_ids(channel: Channel, key: bytes, ids: TextArray) -> None:
+    """Let the dealer compare ids; raise DisagreementError unless all have the same in order."""
+    ours = hmac.new(key, pack(str(i) for i in ids), hashlib.sha256).digest()
+    verdict = swap(channel, {DEALER: ours})[DEALER]
+    if verdict != _SAME:
+        _refuse_ids(channel, quoted(verdict.decode(errors="replace"), 300))
+
+
+def _judge_ids(channel: Channel, participants: Sequence[str]) -> None:
+    """Compare the participants' digests of ids, as the dealer, and tell all what came out."""
+    groups: dict[bytes, list[str]] = {}
+    for name in participants:
+        groups.setdefault(receive(channel, name), []).append(name)
+    first, *others = (" and ".join(names) for names in groups.values())
+    told = f"the samples of {first} are not those of {' or of '.join(others)}"
+    send(channel, participants, told.encode() if others else _SAME)
+    if others:
+        _refuse_ids(channel, told)
+
+
+def _refuse_ids(channel: Channel, told: str) -> None:
+    channel.close()
+    raise DisagreementError(
+        f"ids: {told}, or in another order: sort all tables by id, and keep the ids that all have"
+    )
+
+
+def _features(job: Job, participants: Sequence[Statement]) -> tuple[Feature, ...]:
+    features = []
+    for name, statement in zip(job.names, participants, strict=True):
+        names = statement.features
+        if names is None:  # so it is to the dealer
+            names = [str(number) for number in range(statement.n_features)]
+        elif len(names) != statement.n_features or not all(printable(f) for f in names):
+            raise PeerMisbehavedError(name, "stated features that are not all named")
+        features += [Feature(feature, name) for feature in names]
+    return tuple(features)
+
+
+def _stage(participants: Sequence[Statement]) -> Stage:
+    common = set.intersection(*(set(statement.stages) for statement in participants))
+    return max(common, default=(0, ""))

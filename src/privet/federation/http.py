@@ -1,0 +1,137 @@
+"""The recipient's local endpoint: asks for predictions in HTTP, and a page that tells its health.
+
+    POST /predict   {"ids": ["17", "4"]}     200 {"predictions": [0.93, 0.08]}
+                                             404 {"error": ..., "unknown": {"4": ["shop"]}}
+    GET  /health                             200 {"status": "ok", ...}
+
+It listens on this machine alone unless told otherwise, and knows no passwords: whoever reaches it
+may ask.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from pydantic import Field, ValidationError
+
+from privet.config import explain
+from privet.errors import UnavailableError
+from privet.federation.request_queue import MOST_BYTES, RequestQueue
+from privet.files.records import Name, Record
+
+_LOCAL = ("127.0.0.1", "localhost", "::1")
+
+
+class _Ask(Record):
+    ids: list[Name] = Field(min_length=1, max_length=100_000)
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 128  # of clients that come at the same moment
+
+    def handle_error(self, *_: object) -> None:
+        """Say nothing of a client that hung up: the log is for the service."""
+
+
+class _Server6(_Server):
+    address_family = socket.AF_INET6
+
+
+@contextlib.contextmanager
+def endpoint(host: str, port: int, queue: RequestQueue, about: dict[str, Any]) -> Iterator[int]:
+    """Answer HTTP requests through a queue while the context lasts; yield the port."""
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+        # Headers and body leave in one piece, not waiting for each other.
+        wbufsize = -1
+        disable_nagle_algorithm = True
+        timeout = 60
+
+        def do_GET(self) -> None:
+            if self.path not in ("/", "/health"):
+                self._answer(HTTPStatus.NOT_FOUND, {"error": "there are /predict and /health"})
+                return
+            if not self._is_meant():
+                return
+            status = HTTPStatus.OK if queue.status == "ok" else HTTPStatus.SERVICE_UNAVAILABLE
+            uptime = time.time() - queue.started
+            told = {"status": queue.status, **about, **vars(queue.served), "uptime": uptime}
+            self._answer(status, told)
+
+        def do_POST(self) -> None:
+            if self.path != "/predict":
+                self._answer(HTTPStatus.NOT_FOUND, {"error": "there are /predict and /health"})
+                return
+            length = self.headers.get("Content-Length", "")
+            if not self._is_meant():
+                return
+            if not re.fullmatch("[0-9]{1,12}", length) or int(length) > MOST_BYTES:
+                self._discard(length)
+                text = f"a Content-Length of at most {MOST_BYTES} is needed"
+                self._answer(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, {"error": text})
+                return
+            try:
+                asked = _Ask.model_validate_json(self.rfile.read(int(length)))
+            except ValidationError as error:
+                self._answer(HTTPStatus.BAD_REQUEST, {"error": explain(error)})
+                return
+            request = queue.ask(asked.ids)
+            if request.failed:
+                self._answer(HTTPStatus.SERVICE_UNAVAILABLE, {"error": request.failed})
+            elif request.unknown:
+                text = f"{len(request.unknown)} ids are not known to all participants"
+                self._answer(HTTPStatus.NOT_FOUND, {"error": text, "unknown": request.unknown})
+            else:
+                self._answer(HTTPStatus.OK, {"predictions": request.predictions})
+
+        def _discard(self, length: str) -> None:
+            """Take in a body that is too long, up to a point: who still sends does not listen."""
+            left = min(int(length), 1 << 26) if length.isascii() and length.isdigit() else 0
+            while left > 0 and (piece := self.rfile.read(min(left, 1 << 16))):
+                left -= len(piece)
+            self.close_connection = True
+
+        def _is_meant(self) -> bool:
+            """Refuse what a web page elsewhere makes a browser ask under a name of its own."""
+            named = self.headers.get("Host", host).rpartition(":")[0].strip("[]") or host
+            if host in _LOCAL and named not in _LOCAL:
+                self.close_connection = True
+                self._answer(HTTPStatus.FORBIDDEN, {"error": "this is not the host you asked for"})
+                return False
+            return True
+
+        def _answer(self, status: HTTPStatus, content: dict[str, Any]) -> None:
+            body = json.dumps(content).encode() + b"\n"
+            self.send_response(status)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *arguments: object) -> None:  # noqa: A002
+            """Log nothing: which ids were asked for is nobody's business."""
+
+    try:
+        server = (_Server6 if ":" in host else _Server)((host, port), Handler)
+    except OSError as error:
+        raise UnavailableError(f"http: cannot listen on {host}:{port}: {error.strerror}") from None
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
+    thread.start()
+    try:
+        yield int(server.server_address[1])
+    finally:
+        queue.abandon("the service has ended")
+        server.shutdown()
+        server.server_close()
+        thread.join()

@@ -1,0 +1,85 @@
+"""The report of one participant: what it did in a job, what that took and what it revealed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict
+
+from privet.files.atomic import write_atomically
+from privet.files.part_file import PartFile
+from privet.runtime.ledger import Ledger
+from privet.runtime.roles import Record
+from privet.version import __version__
+
+
+class Reveal(BaseModel):
+    """Something that left the protocol in the clear."""
+
+    model_config = ConfigDict(frozen=True)
+
+    what: str
+    to: list[str]
+    count: int
+    """How many values, in training and prediction together."""
+
+
+class PartyReport(BaseModel):
+    """What one participant did in a job: its own view."""
+
+    model_config = ConfigDict(frozen=True)
+
+    version: str
+    command: str
+    job: str
+    party: str
+    model: str
+    """The model's name."""
+    tables: int
+    resumed_from: int = 0
+    """How many of the tables an earlier run had trained."""
+    n_samples: int
+    seconds: float
+    """From meeting the others to the end."""
+    rounds: int
+    bytes_sent: int
+    bytes_received: int
+    bytes_from_dealer: int
+    reveals: list[Reveal]
+    peak_rss_mb: float
+
+    def write(self, path: str | Path) -> None:
+        """Write the report as JSON, atomically."""
+        write_atomically(path, self.model_dump_json(indent=2).encode() + b"\n")
+
+
+def party_report(
+    record: Record, *, command: str, file: PartFile, samples: int, seconds: float, resumed: int = 0
+) -> PartyReport:
+    """Return what one participant's run took."""
+    online, offline = record.meter.total("online"), record.meter.total("offline")
+    return PartyReport(
+        version=__version__,
+        command=command,
+        job=file.job.name,
+        party=file.part.party,
+        model=file.model,
+        tables=file.part.n_tables,
+        resumed_from=resumed,
+        n_samples=samples,
+        seconds=seconds,
+        rounds=online.rounds,
+        bytes_sent=online.sent,
+        bytes_received=online.received,
+        bytes_from_dealer=offline.received,
+        reveals=reveals(record.ledger),
+        peak_rss_mb=record.peak_rss_mb,
+    )
+
+
+def reveals(ledger: Ledger) -> list[Reveal]:
+    """Return what left the protocol, in the order in which it first did."""
+    counts: dict[tuple[str, tuple[str, ...]], int] = {}
+    for entry in ledger.entries:
+        counts[entry.what, entry.to] = counts.get((entry.what, entry.to), 0) + entry.count
+    return [Reveal(what=what, to=list(to), count=n) for (what, to), n in counts.items()]

@@ -1,0 +1,232 @@
+"""One participant's training: read, meet, agree, train table by table, keep the part."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from privet.arrays import TextArray
+from privet.boosting.binning import bucket_columns
+from privet.boosting.estimate import estimate
+from privet.boosting.federation import PartyData, TrainingState, train
+from privet.boosting.objective import check_label
+from privet.errors import DataError, ModelError, ParameterError
+from privet.federation.agreement import Agreement, Statement, agree
+from privet.federation.events import Event, Tell
+from privet.federation.party_report import PartyReport, party_report
+from privet.federation.session import Seat
+from privet.files.atomic import check_room, check_writable, make_folder, remove
+from privet.files.checkpoint import Checkpoints, Stage, data_digest
+from privet.files.job import Job
+from privet.files.part_file import PartFile, load_part, save_part
+from privet.files.party_file import PartyFile
+from privet.files.records import MAX_BYTES
+from privet.runtime.party import Party
+from privet.runtime.roles import run_party
+
+# A share of a score or a leaf value takes up to this many characters in a file.
+_CHARACTERS = 22
+
+
+@dataclass(frozen=True, repr=False)
+class _Own:
+    """What a participant brings along, and what it may have from an earlier run."""
+
+    data: PartyData
+    ids: TextArray
+    digest: str
+    checkpoints: Checkpoints
+    path: Path
+    """Where the model's part goes."""
+    model: PartFile | None
+    """The part that is there already."""
+    stages: list[Stage]
+    """The stages that we could go on from."""
+
+    def state(self, stage: Stage) -> TrainingState | None:
+        """Return what we had at a stage that all have."""
+        if stage[0] == 0:
+            return None
+        if self.model is not None and (self.model.part.n_tables, self.model.run) == stage:
+            # Nothing is left to train, so the scores, which are gone, are not needed.
+            return TrainingState(self.model.part, np.empty(0, dtype=np.uint64))
+        return self.checkpoints.load(stage)
+
+
+def train_part(party: PartyFile, seat: Seat, *, restart: bool = False) -> tuple[PartyReport, Path]:
+    """Take part in a training; return what it took, and where our part of the model is.
+
+    Where an earlier run was cut short, go on after the last table that all participants have;
+    with `restart`, from the first, whatever is there.
+    """
+    job = seat.job
+    own = _prepare(party, job, restart)
+    with seat.meet() as channel:
+        started = time.perf_counter()
+        names = own.data.columns.names
+        statement = Statement.of(
+            job,
+            command="train",
+            samples=own.data.columns.n_samples,
+            n_features=len(names),
+            features=list(names),
+            stages=own.stages,
+        )
+        agreement = agree(channel, job, statement, own.ids)
+        program = _Training(job, agreement, own, seat.tell)
+        record = run_party(program, job.names.index(seat.name), job.names, own.data, channel)
+    # Everybody has said goodbye, so everybody has its last checkpoint.
+    file = PartFile(record.result, job, own.digest, program.last_run)
+    save_part(file, own.path)
+    own.checkpoints.clear()
+    report = party_report(
+        record,
+        command="train",
+        file=file,
+        samples=agreement.samples,
+        seconds=time.perf_counter() - started,
+        resumed=agreement.stage[0],
+    )
+    return report, own.path
+
+
+class _Training:
+    """The program that a participant runs."""
+
+    def __init__(self, job: Job, agreement: Agreement, own: _Own, tell: Tell) -> None:
+        self._federation = job.federation(agreement.features)
+        self._plan = self._federation.plan(agreement.samples)
+        self._agreement = agreement
+        self._own = own
+        self._tell = tell
+        done, run = agreement.stage
+        self._done = done
+        self.last_run = run if done == self._plan.tables else agreement.run
+
+    def __call__(self, runtime: Party, data: PartyData) -> Any:
+        """Train, with a checkpoint after every table."""
+        state = self._own.state(self._agreement.stage)
+        self._announce()
+        started = time.perf_counter()
+
+        def on_state(state: TrainingState) -> None:
+            self._own.checkpoints.save(state, self._agreement.run)
+            self._report(runtime, state, time.perf_counter() - started)
+
+        return train(
+            runtime,
+            self._federation,
+            self._plan,
+            data,
+            done=self._done,
+            state=state,
+            on_state=on_state,
+        )
+
+    def _announce(self) -> None:
+        tables, done = self._plan.tables, self._done
+        if done:
+            text = f"{done} of {tables} tables are there from an earlier run"
+            self._tell(Event("resumed", text, {"tables": done}))
+        if done == tables:
+            return
+        cost = estimate(self._federation, self._plan, done)
+        self._tell(
+            Event(
+                "started",
+                f"{self._plan.n_samples:,} samples, {self._plan.n_features} features: "
+                f"{cost.rounds:,} rounds, {cost.online / 1e6:,.0f} MB between the participants, "
+                f"{cost.offline / 1e6:,.0f} MB from the dealer, "
+                f"about {cost.memory / 1e6:,.0f} MB of memory",
+                {
+                    "samples": self._plan.n_samples,
+                    "features": self._plan.n_features,
+                    "tables": tables,
+                    "rounds": cost.rounds,
+                    "bytes_online": cost.online,
+                    "bytes_offline": cost.offline,
+                    "memory": cost.memory,
+                },
+            )
+        )
+
+    def _report(self, runtime: Party, state: TrainingState, seconds: float) -> None:
+        tables, done = self._plan.tables, state.part.n_tables
+        loss = "" if state.loss is None else f", loss before it {state.loss:.5f}"
+        rate = (done - self._done) / seconds
+        sent = runtime.meter.total().sent
+        self._tell(
+            Event(
+                "table",
+                f"table {done} of {tables}, {60 * rate:.1f} a minute, "
+                f"{(tables - done) / rate:.0f} s left, {sent / 1e6:,.1f} MB sent{loss}",
+                {
+                    "table": done,
+                    "tables": tables,
+                    "tables_per_second": rate,
+                    "seconds_left": (tables - done) / rate,
+                    "bytes_sent": sent,
+                    **({} if state.loss is None else {"loss_before": state.loss}),
+                },
+            )
+        )
+
+
+def _prepare(party: PartyFile, job: Job, restart: bool) -> _Own:
+    """Read and check all that is ours, before anybody is bothered."""
+    frame = party.read_rows(job.role(party.name))
+    params = job.hyper_parameters()
+    if frame.label is not None:
+        try:
+            check_label(frame.label, params.task)
+        except DataError as error:
+            raise DataError(f"{party.data.path}: {error}") from None
+    columns = bucket_columns(party.name, frame.names, frame.columns, params.buckets)
+    data = PartyData(columns, frame.label)
+    digest = data_digest(data)
+    folder = make_folder(party.folder)
+    path = folder / f"{job.name}.part"
+    check_writable(path)
+    # Two checkpoints and the next one, and the part itself.
+    size = _CHARACTERS * (frame.n_samples + params.tables * (params.leaves + params.depth))
+    if size > MAX_BYTES:
+        raise ParameterError(
+            f"tables: {params.tables} of depth {params.depth} with {frame.n_samples} samples make "
+            f"files of {size / 1e6:,.0f} MB, and {MAX_BYTES / 1e6:,.0f} MB are read at most"
+        )
+    check_room(folder, 4 * size)
+    for left in folder.glob(f".{path.name}.*"):  # of a process that was killed while writing
+        remove(left)
+    assert frame.ids is not None
+    checkpoints = Checkpoints(folder / f"{job.name}.checkpoints", job.digest, digest)
+    model = None if restart else _earlier_model(path, job, digest)
+    stages = [] if restart else checkpoints.stages()
+    if model is not None:
+        stages.append((model.part.n_tables, model.run))
+    return _Own(
+        data=data,
+        ids=frame.ids,
+        digest=digest,
+        checkpoints=checkpoints,
+        path=path,
+        model=model,
+        stages=stages,
+    )
+
+
+def _earlier_model(path: Path, job: Job, digest: str) -> PartFile | None:
+    """Return the part that an earlier run of the same job left; refuse to replace another's."""
+    if not path.exists():
+        return None
+    file = load_part(path)
+    for what, ours, its in (("job", job.digest, file.job.digest), ("data", digest, file.data)):
+        if ours != its:
+            raise ModelError(
+                f"{path}: was trained by another {what} than this one; move it away, give the job "
+                "another name, or replace it with --restart"
+            )
+    return file

@@ -1,0 +1,1 @@
+"""Files: jobs, participants' own files, models, parts of models and checkpoints."""

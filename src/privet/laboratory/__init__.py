@@ -1,0 +1,1 @@
+"""Whole federations on one machine: experiments, and processes in folders."""

@@ -1,0 +1,204 @@
+"""One experiment on this machine: read a table, split it over parties, train, test, report."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+from pydantic import Field
+
+from privet.arrays import FloatArray
+from privet.boosting.binning import bucket_columns
+from privet.boosting.estimate import Estimate
+from privet.boosting.model import Model
+from privet.boosting.objective import check_label
+from privet.boosting.params import Params
+from privet.boosting.part import join
+from privet.boosting.reference import OnTable
+from privet.boosting.trainer import DEFAULT_PROTOCOL, train, train_federated
+from privet.config import Config, Task
+from privet.data.datasets import DATASETS, DataSet, load_dataset
+from privet.data.frame import Frame
+from privet.data.partition import PartyFrame, check_aligned, split_columns, split_rows
+from privet.data.reader import column_names, read_frame
+from privet.errors import DataError
+from privet.federation.party_report import Reveal, reveals
+from privet.laboratory import costs
+from privet.laboratory.report import Bytes, Report, Rounds, Seconds
+from privet.runtime.network import Network
+from privet.runtime.roles import peak_rss_mb
+from privet.version import __version__
+
+
+class Experiment(Config):
+    """What to run. `params` are hyper-parameters by name; the task comes with the data."""
+
+    data: str
+    n_parties: Annotated[int, Field(ge=2)]
+    protocol: str = DEFAULT_PROTOCOL
+    network: str = "memory"
+    """How the parties of a secure protocol are connected: see `privet.simulate`."""
+    params: dict[str, Any] = Field(default_factory=dict)
+    label: str | None = None
+    id: str | None = None
+    task: Task | None = None
+    test_size: Annotated[float, Field(gt=0, lt=1)] = 0.2
+    seed: Annotated[int, Field(ge=0, lt=1 << 32)] = 0
+
+
+def run(
+    experiment: Experiment,
+    on_table: OnTable | None = None,
+    on_estimate: Callable[[Estimate], None] | None = None,
+) -> tuple[Model, Report]:
+    """Run an experiment and return its model and report."""
+    started = time.perf_counter()
+    Network.parse(experiment.network)
+    data = load_data(experiment.data, experiment.label, experiment.id, experiment.task)
+    params = Params.parse({"task": data.task, **experiment.params})
+    if data.frame.label is not None:
+        # Before rows are shuffled and set aside, while their numbers are those of the file.
+        try:
+            check_label(data.frame.label, params.task)
+        except DataError as error:
+            raise DataError(f"{data.name}: {error}") from None
+    train_rows, test_rows = split_rows(data.frame, experiment.test_size, experiment.seed)
+    parties = split_columns(train_rows, experiment.n_parties)
+    new = split_columns(test_rows, experiment.n_parties)
+    trained = train_on(
+        parties, new, params, experiment.protocol, experiment.network, on_table, on_estimate
+    )
+    model = trained.model
+    plain = model
+    if experiment.protocol != "plain":
+        plain = train_on(parties, new, params, "plain", experiment.network).model
+    report = Report(
+        version=__version__,
+        data=data.name,
+        protocol=experiment.protocol,
+        n_parties=experiment.n_parties,
+        n_samples=train_rows.n_samples,
+        n_test_samples=test_rows.n_samples,
+        n_features=len(model.features),
+        seed=experiment.seed,
+        params=params,
+        metrics=evaluate(params.task, trained.predictions, test_rows),
+        plain_metrics=evaluate(params.task, plain.predict(test_rows.columns), test_rows),
+        same_tests=model.same_tests(plain, train_rows.columns),
+        network=experiment.network,
+        seconds=trained.seconds.model_copy(update={"total": time.perf_counter() - started}),
+        bytes=trained.bytes,
+        rounds=trained.rounds,
+        reveals=trained.reveals,
+        peak_rss_mb=trained.peak_rss_mb,
+        feature_names=[feature.name for feature in model.features],
+        feature_owners=[feature.owner for feature in model.features],
+        tests=np.stack((model.feature, model.bucket), axis=2).tolist(),
+    )
+    return model, report
+
+
+def load_data(data: str, label: str | None, id_: str | None, task: Task | None) -> DataSet:
+    """Load a named data set, or read a file and settle what its label is and asks for."""
+    if data in DATASETS:
+        for option, value in (("label", label), ("id", id_), ("task", task)):
+            if value is not None:
+                raise DataError(f"the data set {data} has its own {option}; leave --{option} out")
+        return load_dataset(data)
+    if not Path(data).exists():
+        raise DataError(
+            f"{data!r} is neither a file nor a data set; the data sets are {', '.join(DATASETS)}"
+        )
+    names = column_names(data)
+    if label is None and "label" not in names:
+        raise DataError(f"{data}: there is no column 'label'; name the label's column with --label")
+    if id_ is None and "id" in names:
+        id_ = "id"
+    frame = read_frame(data, id_column=id_, label_column=label or "label")
+    if task is None:
+        assert frame.label is not None
+        binary = np.isin(frame.label, (0.0, 1.0)).all()
+        task = "classification" if binary else "regression"
+    return DataSet(Path(data).name, task, frame)
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A model, its predictions of the new rows, and what training took."""
+
+    model: Model
+    predictions: FloatArray
+    seconds: Seconds
+    bytes: Bytes = field(default_factory=Bytes)
+    rounds: Rounds = field(default_factory=Rounds)
+    reveals: list[Reveal] = field(default_factory=list)
+    peak_rss_mb: float = field(default_factory=peak_rss_mb)
+
+
+def train_on(
+    parties: Sequence[PartyFrame],
+    new: Sequence[PartyFrame],
+    params: Params,
+    protocol: str,
+    network: str = "memory",
+    on_table: OnTable | None = None,
+    on_estimate: Callable[[Estimate], None] | None = None,
+) -> Trained:
+    """Let every party bucket its own columns, train on them, and predict new rows.
+
+    The last party holds the label, and receives the predictions.
+    """
+    started = time.perf_counter()
+    check_aligned(parties)
+    label = parties[-1].frame.label
+    if label is None:
+        raise DataError(f"{parties[-1].name} is the active participant and has no label")
+    bucketed = [
+        bucket_columns(party.name, party.frame.names, party.frame.columns, params.buckets)
+        for party in parties
+    ]
+    columns = [party.frame.columns for party in new]
+    if protocol == "plain":
+        model = train(bucketed, label, params, protocol, on_table)
+        seconds = time.perf_counter() - started
+        return Trained(model, model.predict(np.concatenate(columns)), Seconds(train=seconds))
+    federated = train_federated(
+        bucketed,
+        label,
+        params,
+        protocol,
+        network=network,
+        new_columns=columns,
+        on_table=on_table,
+        on_estimate=on_estimate,
+    )
+    assert federated.predictions is not None
+    levels = params.tables * params.depth
+    return Trained(
+        join(federated.parts),
+        federated.predictions,
+        costs.seconds(federated.outcome, time.perf_counter() - started),
+        costs.traffic(federated.outcome.meters),
+        costs.rounds(federated.outcome.meters[0], levels),
+        reveals(federated.outcome.ledgers[0]),
+        federated.outcome.peak_rss_mb,
+    )
+
+
+def evaluate(task: Task, predicted: FloatArray, rows: Frame) -> dict[str, float | None]:
+    """Return the metrics of predictions for rows with a label."""
+    from sklearn.metrics import accuracy_score, roc_auc_score, root_mean_squared_error
+
+    label = rows.label
+    assert label is not None
+    if task == "regression":
+        return {"rmse": float(root_mean_squared_error(label, predicted))}
+    one_class = (label == label[0]).all()
+    return {
+        "accuracy": float(accuracy_score(label, predicted >= 0.5)),
+        "auc": None if one_class else float(roc_auc_score(label, predicted)),
+    }

@@ -1,0 +1,193 @@
+"""A whole federation on this machine, each participant in a folder of its own.
+
+    FOLDER/job.toml
+    FOLDER/dealer/     its keys
+    FOLDER/bank/       its keys, party.toml, train.csv, new.csv, and later models
+
+The processes are those of the command line, so what runs here is what runs on four machines.
+"""
+
+from __future__ import annotations
+
+import csv
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from privet.config import Task
+from privet.data.frame import Frame
+from privet.data.partition import split_columns
+from privet.errors import UnavailableError
+from privet.files.atomic import make_folder
+from privet.runtime.launcher import TUNED
+from privet.runtime.roles import DEALER
+from privet.transport.identity import create_identity
+from privet.transport.mesh import listen
+
+NAMES = ("bank", "telecom", "shop")
+
+
+@dataclass(frozen=True)
+class LocalFederation:
+    """A federation in a folder."""
+
+    folder: Path
+    names: tuple[str, ...] = NAMES
+
+    @property
+    def job(self) -> Path:
+        """The job, which all share."""
+        return self.folder / "job.toml"
+
+    @property
+    def everybody(self) -> tuple[str, ...]:
+        """The participants and the dealer."""
+        return (*self.names, DEALER)
+
+    @property
+    def recipient(self) -> str:
+        """The active participant."""
+        return self.names[-1]
+
+    def part(self, name: str) -> Path:
+        """Return where a participant keeps its part of the model."""
+        return self.folder / name / "models" / "rehearsal.part"
+
+    def report(self, name: str, verb: str) -> Path:
+        """Return where a participant writes what a command took."""
+        return self.folder / name / f"{verb}.report.json"
+
+    @property
+    def predictions(self) -> Path:
+        """Where the recipient gets predictions."""
+        return self.folder / self.recipient / "predictions.csv"
+
+    def write_tables(self, train: Frame, new: Frame, label: str = "label") -> None:
+        """Write every participant's columns; the last one gets the labels."""
+        if self.folder.exists() and any(self.folder.iterdir()):
+            raise UnavailableError(f"{self.folder}: is not empty; give the name of a new folder")
+        for rows, file in ((train, "train.csv"), (new, "new.csv")):
+            for name, party in zip(self.names, split_columns(rows, len(self.names)), strict=True):
+                folder = make_folder(self.folder / name)
+                with_label = label if name == self.recipient and file == "train.csv" else None
+                _write_csv(folder / file, party.frame, with_label)
+        truth = replace(new, names=(), columns=new.columns[:0])
+        _write_csv(self.folder / self.recipient / "truth.csv", truth, label)
+
+    def write_configuration(self, task: Task, params: Mapping[str, Any], **job: str) -> None:
+        """Make everybody's keys, the participants' files and the job."""
+        fingerprints = {
+            name: create_identity(name, make_folder(self.folder / name)).fingerprint
+            for name in self.everybody
+        }
+        ports = free_ports(len(self.everybody))
+        addresses = {n: f"127.0.0.1:{p}" for n, p in zip(self.everybody, ports, strict=True)}
+        for name in self.names:
+            label = 'label = "label"\n' if name == self.recipient else ""
+            (self.folder / name / "party.toml").write_text(
+                f'name = "{name}"\nkey = "{name}.key"\ncertificate = "{name}.crt"\n\n'
+                f'[data]\npath = "train.csv"\nid = "id"\n{label}'
+            )
+        lines = ['name = "rehearsal"', f'task = "{task}"']
+        lines += [f'{key} = "{value}"' for key, value in job.items()]
+        lines += ["", "[params]", *(f"{key} = {value}" for key, value in params.items())]
+        for name in (DEALER, *self.names):
+            lines += ["", "[dealer]" if name == DEALER else "[[participants]]"]
+            lines += [] if name == DEALER else [f'name = "{name}"']
+            lines += ['role = "active"'] if name == self.recipient else []
+            lines += [f'address = "{addresses[name]}"', f'fingerprint = "{fingerprints[name]}"']
+        self.job.write_text("\n".join(lines) + "\n")
+
+    def command(self, name: str, verb: str, *options: str) -> list[str]:
+        """Return the command line of one role: of the dealer, or to `train`, `predict`, `serve`."""
+        folder = self.folder / name
+        if name == DEALER:
+            keys = (f"--key={folder / 'dealer.key'}", f"--certificate={folder / 'dealer.crt'}")
+            return _privet("dealer", f"--job={self.job}", *keys, *options)
+        party, report = f"--party={folder / 'party.toml'}", f"--report={self.report(name, verb)}"
+        if verb == "train":
+            return _privet("train", party, report, f"--job={self.job}", *options)
+        rows = (f"--model={self.part(name)}", f"--data={folder / 'new.csv'}")
+        if verb == "serve":
+            return _privet("serve", party, *rows, *options)
+        out = (f"--out={self.predictions}",) if name == self.recipient else ()
+        return _privet("predict", party, report, *rows, *out, *options)
+
+    def start(self, name: str, verb: str, *options: str) -> subprocess.Popen[str]:
+        """Start one role as a process."""
+        return subprocess.Popen(  # noqa: S603
+            self.command(name, verb, *options),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**TUNED, **os.environ},
+        )
+
+    def run(self, verb: str, *options: str, timeout: float | None = None) -> dict[str, Ended]:
+        """Run all roles to their ends, and return how each ended."""
+        with ExitStack() as stack:
+            running = {}
+            for name in self.everybody:
+                running[name] = stack.enter_context(self.start(name, verb, *options))
+                stack.callback(running[name].kill)
+
+            def end(name: str) -> Ended:
+                out, err = running[name].communicate(timeout=timeout)
+                return Ended(running[name].returncode, out, err)
+
+            # All at once: one whose output nobody reads would wait, and all others for it.
+            with ThreadPoolExecutor(len(running)) as pool:
+                return dict(zip(running, pool.map(end, running), strict=True))
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a process ended."""
+
+    code: int
+    out: str = field(repr=False)
+    err: str
+
+
+def _privet(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "privet", *arguments]
+
+
+def free_ports(count: int) -> list[int]:
+    """Return ports on this machine that nobody listens on, for now.
+
+    From below those that systems give to outgoing connections: of these, one may be taken at any
+    moment between our looking and somebody's listening.
+    """
+    ports: list[int] = []
+    with ExitStack() as stack:
+        for port in random.SystemRandom().sample(range(20_000, 32_000), 1000):
+            with suppress(UnavailableError):
+                stack.enter_context(listen(port=port))
+                ports.append(port)
+            if len(ports) == count:
+                return ports
+    raise UnavailableError(f"no {count} ports from 20000 to 32000 are free on this machine")
+
+
+def _write_csv(path: Path, frame: Frame, label: str | None) -> None:
+    ids = frame.ids if frame.ids is not None else np.arange(frame.n_samples).astype(np.str_)
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(["id", *frame.names, *([label] if label else [])])
+        columns = [ids.tolist(), *frame.columns.tolist()]
+        if label and frame.label is not None:
+            columns.append(frame.label.tolist())
+        writer.writerows(
+            ["" if str(value) == "nan" else value for value in row]
+            for row in zip(*columns, strict=True)
+        )

@@ -1,0 +1,93 @@
+"""The report of an experiment: what was run, what came out, what it cost."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict
+
+from privet.boosting.params import Params
+from privet.federation.party_report import Reveal
+from privet.files.atomic import write_atomically
+
+
+class Seconds(BaseModel):
+    """Wall time."""
+
+    model_config = ConfigDict(frozen=True)
+
+    train: float
+    """Bucketing and training; with a secure protocol, also starting the participants and the
+    predictions of the test rows."""
+    total: float = 0.0
+    """Everything from reading the data to the metrics."""
+    setup: float = 0.0
+    """Of `train`: what the participants share before the first table."""
+    offline: float = 0.0
+    """The dealer's own computing, which goes on beside the participants'."""
+    online: float = 0.0
+    """Of `train`: the participants' work on all tables, waiting for each other included."""
+
+
+class Bytes(BaseModel):
+    """Traffic of a training: the arrays' bytes, without frames and TLS."""
+
+    model_config = ConfigDict(frozen=True)
+
+    online_total: int = 0
+    """What all participants sent each other for the tables."""
+    online_max_party: int = 0
+    """What the busiest participant sent."""
+    offline_total: int = 0
+    """What the dealer sent. It does not pass the emulated link: it can be sent beforehand."""
+    setup_total: int = 0
+    """What all participants sent each other before the first table."""
+
+
+class Rounds(BaseModel):
+    """Network delays that a participant waited for in a training."""
+
+    model_config = ConfigDict(frozen=True)
+
+    total: int = 0
+    per_level: float = 0.0
+    """Choosing one test and splitting by it, on average."""
+
+
+class Report(BaseModel):
+    """One experiment. Keys may be added in later versions; none is renamed."""
+
+    model_config = ConfigDict(frozen=True)
+
+    version: str
+    """Of this software."""
+    data: str
+    protocol: str
+    n_parties: int
+    n_samples: int
+    """Training rows."""
+    n_test_samples: int
+    n_features: int
+    seed: int
+    params: Params
+    metrics: dict[str, float | None]
+    """On the test rows: rmse; or accuracy and auc (null where the test rows have one class)."""
+    plain_metrics: dict[str, float | None]
+    """The same of the model that `plain` trains on the same rows with the same parameters."""
+    same_tests: float
+    """The share of levels at which both models split the training rows in the same way."""
+    network: str
+    seconds: Seconds
+    bytes: Bytes
+    rounds: Rounds
+    reveals: list[Reveal]
+    peak_rss_mb: float
+    """The most memory of any participant's process; of the whole process where they share one."""
+    feature_names: list[str]
+    feature_owners: list[str]
+    tests: list[list[tuple[int, int]]]
+    """The feature's index and the bucket of every level of every table."""
+
+    def write(self, path: str | Path) -> None:
+        """Write the report as JSON, atomically."""
+        write_atomically(path, self.model_dump_json(indent=2).encode() + b"\n")

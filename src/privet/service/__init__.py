@@ -1,1 +1,0 @@
-"""Whole jobs on real files: experiments, reports, models on disk."""

@@ -1,0 +1,142 @@
+"""A small federation for tests: real files, keys and TLS, every role a thread of this process."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from privet.boosting.model import Model
+from privet.boosting.part import join
+from privet.config import Task
+from privet.data.frame import Frame
+from privet.federation.dealing import deal
+from privet.federation.events import Event, Tell
+from privet.federation.prediction import load_own_part, predict_batch, read_new_rows
+from privet.federation.request_queue import RequestQueue
+from privet.federation.serving import serve_part
+from privet.federation.session import Seat
+from privet.federation.training import train_part
+from privet.files.job import Job
+from privet.files.part_file import load_part
+from privet.files.party_file import PartyFile
+from privet.laboratory.local_federation import LocalFederation
+from privet.runtime.roles import DEALER
+
+NAMES = ("bank", "shop")
+N_SAMPLES = 40
+
+
+def rows(seed: int, n_samples: int = N_SAMPLES, task: Task = "classification") -> Frame:
+    """Return five columns, one with ties and missing values, and a label that depends on them."""
+    rng = np.random.default_rng(seed)
+    columns = rng.normal(size=(5, n_samples))
+    columns[1] = np.round(columns[1])
+    columns[1, rng.random(n_samples) < 0.2] = np.nan
+    label = columns[0] + np.nan_to_num(columns[1]) - columns[4]
+    if task == "classification":
+        label = (label > 0).astype(np.float64)
+    ids = np.array([f"{seed}-{number}" for number in range(n_samples)])
+    return Frame(("a", "b", "c", "d", "e"), columns, ids, label)
+
+
+def prepare(
+    folder: Path,
+    tables: int = 3,
+    names: tuple[str, ...] = NAMES,
+    task: Task = "classification",
+    **job: str,
+) -> LocalFederation:
+    """Write the files of a federation that learns to classify, or a number."""
+    local = LocalFederation(folder, names)
+    local.write_tables(rows(1, task=task), rows(2, 7, task))
+    params = {"tables": tables, "depth": 2, "buckets": 8, "learning_rate": 1.0}
+    local.write_configuration(task, params, **job)
+    return local
+
+
+def change(path: Path, *changes: tuple[str, str]) -> None:
+    """Replace text in a file, which must be there."""
+    text = path.read_text()
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new)
+    path.write_text(text)
+
+
+@dataclass
+class Run:
+    """What came out of each role: a result, or an error."""
+
+    results: dict[str, Any] = field(default_factory=dict)
+    errors: dict[str, BaseException] = field(default_factory=dict)
+    events: dict[str, list[Event]] = field(default_factory=dict)
+
+    def checked(self) -> dict[str, Any]:
+        """Return the results, if all have one."""
+        for name, error in self.errors.items():
+            raise AssertionError(f"{name} failed") from error
+        return self.results
+
+
+def run(
+    local: LocalFederation,
+    verb: str,
+    *,
+    jobs: Mapping[str, Path] | None = None,
+    wait: float = 20.0,
+    tells: Mapping[str, Tell] | None = None,
+    absent: tuple[str, ...] = (),
+    queue: RequestQueue | None = None,
+    restart: bool = False,
+) -> Run:
+    """Run a command at everybody, with a job file of their own if so told."""
+    found = Run()
+
+    def role(name: str) -> Any:
+        def tell(event: Event) -> None:
+            found.events.setdefault(name, []).append(event)
+            if tells is not None and name in tells:
+                tells[name](event)
+
+        folder = local.folder / name
+        job = Job.read((jobs or {}).get(name, local.job))
+        if name == DEALER:
+            keys = str(folder / "dealer.key"), str(folder / "dealer.crt")
+            return deal(Seat.take(job, DEALER, *keys, wait=wait, tell=tell))
+        party = PartyFile.load(folder / "party.toml")
+        seat = Seat.take(job, party.name, party.key, party.certificate, wait=wait, tell=tell)
+        if verb == "train":
+            return train_part(party, seat, restart=restart)
+        file = load_own_part(party, local.part(name), None)
+        if verb == "serve":
+            served = read_new_rows(party, file, folder / "train.csv")
+            return serve_part(file, served, seat, queue if name == local.recipient else None)
+        return predict_batch(file, read_new_rows(party, file, folder / "new.csv"), seat)
+
+    def guard(name: str, body: Callable[[str], Any]) -> None:
+        try:
+            found.results[name] = body(name)
+        except BaseException as error:  # noqa: BLE001
+            found.errors[name] = error
+
+    threads = [
+        threading.Thread(target=guard, args=(name, role), daemon=True)
+        for name in local.everybody
+        if name not in absent
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive(), "a role hangs"
+    return found
+
+
+def model_of(local: LocalFederation) -> Model:
+    """Return the model that the participants' parts make together."""
+    return join([load_part(local.part(name)).part for name in local.names])

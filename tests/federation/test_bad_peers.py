@@ -1,0 +1,190 @@
+"""Wrong keys, strangers and broken set-ups: the message and the exit code of each."""
+
+from __future__ import annotations
+
+import re
+import socket
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from privet.cli.exit_codes import exit_code
+from privet.errors import PrivetError
+from privet.files.job import Job, parse_address
+from privet.laboratory.local_federation import LocalFederation
+from privet.transport import mesh
+from privet.transport.identity import create_identity
+from tests.federation.harness import change, model_of, prepare, run
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mesh, "_REFUSED_SECONDS", 0.5)
+
+
+def expect(error: BaseException, code: int, complaint: str) -> None:
+    assert isinstance(error, PrivetError), repr(error)
+    assert exit_code(error) == code
+    assert re.search(complaint, str(error)), str(error)
+
+
+def new_keys(local: LocalFederation, name: str, valid_days: int = 100) -> tuple[str, str]:
+    """Replace somebody's keys; return the old and the new fingerprint."""
+    folder = local.folder / name
+    for suffix in ("key", "crt"):
+        (folder / f"{name}.{suffix}").unlink()
+    old = Job.read(local.job).contact(name).fingerprint
+    return old, create_identity(name, folder, valid_days=valid_days).fingerprint
+
+
+def test_keys_that_are_not_the_agreed_ones(tmp_path: Path) -> None:
+    local = prepare(tmp_path)
+    old, new = new_keys(local, "bank")
+    found = run(local, "train", absent=("shop", "dealer"))
+    expect(found.errors["bank"], 3, f"fingerprint {new}, and the job expects {old} of bank")
+
+
+def test_a_peer_with_another_certificate_than_agreed(tmp_path: Path) -> None:
+    local = prepare(tmp_path)
+    other = tmp_path / "other.toml"
+    other.write_bytes(local.job.read_bytes())
+    old, new = new_keys(local, "bank")
+    change(other, (old, new))
+    found = run(local, "train", jobs={"bank": other}, wait=3.0)
+    expect(found.errors["shop"], 7, f"bank at .*fingerprint {new[:16]}.*, agreed is {old[:16]}")
+    expect(found.errors["bank"], 7, r"shop \(hung up .*perhaps our certificate is not")
+
+
+def test_an_expired_certificate(tmp_path: Path) -> None:
+    local = prepare(tmp_path)
+    old, new = new_keys(local, "bank", valid_days=-1)
+    change(local.job, (old, new))
+    found = run(local, "train", absent=("shop", "dealer"))
+    expect(found.errors["bank"], 6, r"bank\.crt: .*expired .*privet keys")
+
+
+def test_a_missing_key(tmp_path: Path) -> None:
+    local = prepare(tmp_path)
+    (tmp_path / "bank" / "bank.key").unlink()
+    found = run(local, "train", absent=("shop", "dealer"))
+    expect(found.errors["bank"], 6, r"bank\.key")
+
+
+def babble(address: tuple[str, int], words: bytes) -> Callable[[], None]:
+    """Listen somewhere and say the same to everybody who comes; return how to stop it."""
+    server = socket.create_server(address)
+    server.settimeout(0.1)
+    over = threading.Event()
+
+    def listen() -> None:
+        while not over.is_set():
+            try:
+                connection, _ = server.accept()
+            except TimeoutError:
+                continue
+            with connection:
+                connection.sendall(words)
+
+    thread = threading.Thread(target=listen, daemon=True)
+    thread.start()
+
+    def stop() -> None:
+        over.set()
+        thread.join()
+        server.close()
+
+    return stop
+
+
+@pytest.mark.parametrize(
+    "words",
+    [b"HTTP/1.1 400 Bad Request\r\n\r\n" * 20, b"\x15\x03\x03\x00\x02\x02\x46" * 50],
+    ids=["plaintext", "bytes"],
+)
+def test_something_else_on_a_peers_port(tmp_path: Path, words: bytes) -> None:
+    local = prepare(tmp_path)
+    address = parse_address(Job.read(local.job).contact("bank").address)
+    stop = babble(address, words)
+    found = run(local, "train", absent=("bank",), wait=10.0)
+    stop()
+    for name in ("shop", "dealer"):
+        expect(found.errors[name], 7, "bank at .*does not speak this protocol")
+
+
+def test_strangers_do_not_disturb(tmp_path: Path) -> None:
+    """Garbage on our port, before the others come and while they do."""
+    local = prepare(tmp_path, tables=1)
+    address = parse_address(Job.read(local.job).contact("bank").address)
+    over = threading.Event()
+
+    def knock() -> None:
+        for number in range(10_000):
+            if over.is_set():
+                return
+            try:
+                with socket.create_connection(address, timeout=1) as door:
+                    door.sendall(b"GET / HTTP/1.1\r\n\r\n" if number % 2 else b"\xff" * 500)
+            except OSError:
+                over.wait(0.01)
+
+    thread = threading.Thread(target=knock, daemon=True)
+    thread.start()
+    run(local, "train").checked()
+    over.set()
+    thread.join()
+    assert model_of(local).n_tables == 1
+
+
+def test_nobody_comes(tmp_path: Path) -> None:
+    local = prepare(tmp_path)
+    found = run(local, "train", absent=("bank", "dealer"), wait=1.5)
+    expect(found.errors["shop"], 7, r"not reached within 1.5 s: bank at .*:\d+ \(.*refused")
+    waiting = [event.text for event in found.events["shop"] if event.kind == "waiting"]
+    assert any("waiting for bank at" in text and "dealer" in text for text in waiting)
+
+
+def test_a_port_that_is_taken(tmp_path: Path) -> None:
+    local = prepare(tmp_path)
+    address = parse_address(Job.read(local.job).contact("bank").address)
+    with socket.create_server(address):
+        found = run(local, "train", absent=("shop", "dealer"))
+    expect(found.errors["bank"], 6, f"cannot listen on 127.0.0.1:{address[1]}")
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "code", "complaint"),
+    [
+        ("party.toml", 'id = "id"', 'id = "key"', 4, "there is no column 'key'"),
+        ("party.toml", 'id = "id"', 'id = "id"\ncolumns = ["a", "z"]', 4, "no column 'z'"),
+        ("party.toml", 'id = "id"', 'id = "id"\nlabel = "a"', 3, "bank is a passive participant"),
+        ("party.toml", '"train.csv"', '"lost.csv"', 4, "lost.csv: No such file"),
+        ("party.toml", 'name = "bank"', 'name = "moon"', 3, "'moon' takes no part in the job"),
+        ("party.toml", "[data]", "[data]\ncolour = 1", 3, "data.colour: is not known"),
+        ("train.csv", "1-0,", "1-1,", 4, "the id '1-1' is there twice"),
+        ("train.csv", "id,a", "id,b", 4, "the column 'b' is there twice"),
+    ],
+)
+def test_bad_input(
+    tmp_path: Path, file: str, old: str, new: str, code: int, complaint: str
+) -> None:
+    local = prepare(tmp_path)
+    change(tmp_path / "bank" / file, (old, new))
+    found = run(local, "train", absent=("shop", "dealer"))
+    expect(found.errors["bank"], code, complaint)
+
+
+def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
+    local = prepare(tmp_path)
+    (tmp_path / "bank" / "models").write_text("a file where the folder should be")
+    found = run(local, "train", absent=("shop", "dealer"))
+    expect(found.errors["bank"], 6, "models: cannot be made: File exists")
+
+
+def test_new_rows_without_a_column_of_the_model(tmp_path: Path) -> None:
+    local = prepare(tmp_path, tables=1)
+    run(local, "train").checked()
+    change(tmp_path / "bank" / "new.csv", ("id,a,", "id,colour,"))
+    found = run(local, "predict", absent=("shop", "dealer"))
+    expect(found.errors["bank"], 4, r"new\.csv: there is no column 'a'")

@@ -1,0 +1,438 @@
+"""A federation of its own folders and keys: training, prediction, failure and recovery."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+import stat
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from privet.boosting.binning import bucket_columns
+from privet.boosting.estimate import estimate
+from privet.boosting.model import Model
+from privet.boosting.objective import sigmoid
+from privet.boosting.trainer import train
+from privet.data.reader import read_frame
+from privet.errors import DisagreementError, ModelError, ParameterError, PeerError, UnavailableError
+from privet.federation.events import Event
+from privet.files.job import Job
+from privet.files.part_file import load_part
+from privet.laboratory.local_federation import LocalFederation, free_ports
+from tests.federation.harness import NAMES, change, model_of, prepare, rows, run
+
+
+def plain_model(local: LocalFederation) -> Model:
+    """Return what training in the clear gives on the same files."""
+    frames = {
+        name: read_frame(
+            local.folder / name / "train.csv",
+            id_column="id",
+            label_column="label" if name == local.recipient else None,
+        )
+        for name in local.names
+    }
+    label = frames[local.recipient].label
+    assert label is not None
+    params = Job.read(local.job).hyper_parameters()
+    parties = [bucket_columns(n, f.names, f.columns, params.buckets) for n, f in frames.items()]
+    return train(parties, label, params)
+
+
+def same_tests(a: Model, b: Model) -> bool:
+    return np.array_equal(a.feature, b.feature) and np.array_equal(a.threshold, b.threshold)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> LocalFederation:
+    local = prepare(tmp_path_factory.mktemp("trained"))
+    run(local, "train").checked()
+    return local
+
+
+def test_training_gives_the_model_of_plain_training(trained: LocalFederation) -> None:
+    model, plain = model_of(trained), plain_model(trained)
+    assert same_tests(model, plain)
+    np.testing.assert_allclose(model.leaf_values, plain.leaf_values, atol=1e-4)
+    for name in NAMES:
+        assert stat.S_IMODE(trained.part(name).stat().st_mode) == 0o600
+        assert [p.name for p in trained.part(name).parent.iterdir()] == ["rehearsal.part"]
+    assert len({load_part(trained.part(name)).model for name in NAMES}) == 1
+
+
+def test_the_report_is_what_the_plan_says(tmp_path: Path) -> None:
+    local = prepare(tmp_path)
+    found = run(local, "train").checked()
+    reports = [found[name][0] for name in NAMES]
+    job = Job.read(local.job)
+    federation = job.federation(load_part(local.part("bank")).part.features)
+    due = estimate(federation, federation.plan(40))
+    assert {report.rounds for report in reports} == {due.rounds}
+    assert sum(report.bytes_sent for report in reports) == due.online
+    assert sum(report.bytes_from_dealer for report in reports) == due.offline
+    told = {(reveal.what, tuple(reveal.to)) for report in reports for reveal in report.reveals}
+    assert {what for what, _ in told} == {
+        "split feature",
+        "split bucket",
+        "leaf values within bounds",
+    }
+    assert {to for what, to in told if what == "split feature"} == {NAMES}
+
+
+def test_prediction_goes_to_the_recipient(trained: LocalFederation) -> None:
+    found = run(trained, "predict").checked()
+    assert found["bank"][1] is None
+    predictions = found["shop"][1]
+    new = rows(2, 7)
+    assert new.ids is not None
+    assert predictions.ids.tolist() == new.ids.tolist()
+    expected = plain_model(trained).predict(new.columns)
+    np.testing.assert_allclose(predictions.values, expected, atol=1e-4)
+    read = list(csv.reader(predictions.to_csv().decode().splitlines()))
+    assert read[0] == ["id", "prediction"]
+    assert [float(value) for _, value in read[1:]] == predictions.values.tolist()
+    report = found["shop"][0]
+    assert [(r.what, r.to, r.count) for r in report.reveals] == [("predictions", ["shop"], 7)]
+    assert report.rounds == 3
+
+
+def test_another_recipient(tmp_path: Path) -> None:
+    local = prepare(tmp_path, tables=1, recipient="bank")
+    run(local, "train").checked()
+    found = run(local, "predict").checked()
+    assert found["shop"][1] is None
+    expected = plain_model(local).predict(rows(2, 7).columns)
+    np.testing.assert_allclose(found["bank"][1].values, expected, atol=1e-4)
+
+
+def test_the_paper_protocol(tmp_path: Path) -> None:
+    local = prepare(tmp_path, tables=1, protocol="paper")
+    run(local, "train").checked()
+    found = run(local, "predict").checked()
+    expected = model_of(local).predict(rows(2, 7).columns)
+    np.testing.assert_allclose(found["shop"][1].values, expected, atol=1e-4)
+
+
+class KilledError(Exception):
+    """Ends a role from inside, at a moment of our choosing."""
+
+
+def end_after(table: int) -> dict[str, object]:
+    def tell(event: Event) -> None:
+        if event.kind == "table" and event.fields["table"] == table:
+            raise KilledError
+
+    return {"shop": tell}
+
+
+def last_common(local: LocalFederation) -> int:
+    """Return the last table that all have: when one ends, another may be about to write it."""
+    folders = [local.part(name).parent / "rehearsal.checkpoints" for name in NAMES]
+    return min(max(int(path.name[:5]) for path in folder.iterdir()) for folder in folders)
+
+
+@pytest.mark.parametrize("protocol", ["masked", "paper"])
+def test_a_training_cut_short_goes_on(tmp_path: Path, protocol: str) -> None:
+    local = prepare(tmp_path, protocol=protocol)
+    first = run(local, "train", tells=end_after(2))  # type: ignore[arg-type]
+    assert isinstance(first.errors["shop"], KilledError)
+    for name in ("bank", "dealer"):
+        assert isinstance(first.errors[name], PeerError)
+        assert "shop" in str(first.errors[name])
+    assert not any(local.part(name).exists() for name in NAMES)
+    done = last_common(local)
+    assert done in (1, 2)
+    second = run(local, "train")
+    reports = [second.checked()[name][0] for name in NAMES]
+    assert {report.resumed_from for report in reports} == {done}
+    if protocol == "masked":
+        assert same_tests(model_of(local), plain_model(local))
+        np.testing.assert_allclose(
+            model_of(local).leaf_values, plain_model(local).leaf_values, atol=1e-4
+        )
+    folders = [local.part(name).parent for name in NAMES]
+    assert all([p.name for p in folder.iterdir()] == ["rehearsal.part"] for folder in folders)
+
+
+def test_one_who_is_a_table_behind_is_waited_for(tmp_path: Path) -> None:
+    local = prepare(tmp_path)
+    run(local, "train", tells=end_after(2))  # type: ignore[arg-type]
+    newest = max((local.part("shop").parent / "rehearsal.checkpoints").iterdir())
+    newest.unlink()
+    second = run(local, "train").checked()
+    assert second["bank"][0].resumed_from == 1
+    assert same_tests(model_of(local), plain_model(local))
+
+
+def test_checkpoints_of_different_runs_do_not_mix(tmp_path: Path) -> None:
+    """Table 2 of one run and table 2 of another have shares that do not add up."""
+    local = prepare(tmp_path)
+    run(local, "train", tells=end_after(2))  # type: ignore[arg-type]
+    kept = {
+        name: (local.part(name).parent / "rehearsal.checkpoints").rename(tmp_path / f"{name}.1")
+        for name in NAMES
+    }
+    run(local, "train", tells=end_after(2))  # type: ignore[arg-type]
+    checkpoints = local.part("bank").parent / "rehearsal.checkpoints"
+    checkpoints.rename(tmp_path / "bank.2")
+    kept["bank"].rename(checkpoints)
+    kept_files = sorted(path.name for path in checkpoints.iterdir())
+    found = run(local, "train")
+    for name in (*NAMES, "dealer"):
+        with pytest.raises(DisagreementError, match=r"tables done: 1 in run .* --restart"):
+            raise found.errors[name]
+    assert sorted(path.name for path in checkpoints.iterdir()) == kept_files
+    found = run(local, "train", restart=True)
+    assert found.checked()["bank"][0].resumed_from == 0
+    assert same_tests(model_of(local), plain_model(local))
+
+
+def test_nobodys_progress_is_thrown_away_unasked(tmp_path: Path) -> None:
+    local = prepare(tmp_path)
+    run(local, "train", tells=end_after(2))  # type: ignore[arg-type]
+    checkpoints = local.part("bank").parent / "rehearsal.checkpoints"
+    away = checkpoints.rename(tmp_path / "away")
+    found = run(local, "train")
+    with pytest.raises(DisagreementError, match=r"tables done: none here, 1 in run .* at shop"):
+        raise found.errors["bank"]
+    away.rename(checkpoints)
+    done = last_common(local)
+    assert run(local, "train").checked()["bank"][0].resumed_from == done
+
+
+def test_one_that_fell_in_the_first_table(tmp_path: Path) -> None:
+    local = prepare(tmp_path)
+    run(local, "train", tells=end_after(1))  # type: ignore[arg-type]
+    shutil.rmtree(local.part("bank").parent / "rehearsal.checkpoints", ignore_errors=True)
+    assert run(local, "train").checked()["shop"][0].resumed_from == 0
+    assert same_tests(model_of(local), plain_model(local))
+
+
+def test_addresses_and_keys_may_change_on_the_way(tmp_path: Path) -> None:
+    local = prepare(tmp_path)
+    run(local, "train", tells=end_after(2))  # type: ignore[arg-type]
+    text = local.job.read_text()
+    port = Job.read(local.job).dealer.address.rpartition(":")[2]
+    local.job.write_text(text.replace(port, str(free_ports(1)[0])))
+    done = last_common(local)
+    assert run(local, "train").checked()["bank"][0].resumed_from == done
+
+
+def test_a_model_that_is_there_is_not_trained_again(trained: LocalFederation) -> None:
+    before = {name: load_part(trained.part(name)).model for name in NAMES}
+    found = run(trained, "train").checked()
+    assert {name: load_part(trained.part(name)).model for name in NAMES} == before
+    assert found["bank"][0].rounds == 0
+
+
+def test_one_killed_between_its_last_checkpoint_and_its_part(tmp_path: Path) -> None:
+    local = prepare(tmp_path)
+    run(local, "train", tells=end_after(3))  # type: ignore[arg-type]
+    done = last_common(local)
+    found = run(local, "train").checked()
+    assert found["shop"][0].resumed_from == done
+    assert same_tests(model_of(local), plain_model(local))
+
+
+def test_one_has_its_part_and_the_other_only_its_last_checkpoint(tmp_path: Path) -> None:
+    local = prepare(tmp_path)
+    checkpoints = local.part("shop").parent / "rehearsal.checkpoints"
+
+    def keep(event: Event) -> None:
+        if event.kind == "table" and event.fields["table"] == 3:
+            shutil.copytree(checkpoints, tmp_path / "kept")
+
+    run(local, "train", tells={"shop": keep}).checked()
+    before = load_part(local.part("shop"))
+    local.part("shop").unlink()
+    (tmp_path / "kept").rename(checkpoints)
+    found = run(local, "train").checked()
+    assert found["shop"][0].resumed_from == 3
+    assert load_part(local.part("shop")).model == before.model
+    assert same_tests(model_of(local), plain_model(local))
+
+
+@pytest.mark.parametrize(
+    ("damage", "complaint"),
+    [
+        (lambda text: text[:-20], "damaged|not a checkpoint"),
+        (lambda text: text.replace('"scores":"', '"scores":"AAAA'), "does not fit its seal"),
+        (lambda text: text.replace("privet-checkpoint", "privet-part"), "not a checkpoint"),
+    ],
+)
+def test_a_damaged_checkpoint_is_refused(tmp_path: Path, damage: object, complaint: str) -> None:
+    local = prepare(tmp_path)
+    run(local, "train", tells=end_after(2))  # type: ignore[arg-type]
+    path = min((local.part("bank").parent / "rehearsal.checkpoints").iterdir())
+    path.write_text(damage(path.read_text()))  # type: ignore[operator]
+    found = run(local, "train", wait=2.0)
+    assert isinstance(found.errors["bank"], ModelError)
+    with pytest.raises(ModelError, match=complaint):
+        raise found.errors["bank"]
+    assert "remove" in str(found.errors["bank"])
+
+
+def test_a_checkpoint_of_another_job_or_other_data_is_refused(tmp_path: Path) -> None:
+    local = prepare(tmp_path)
+    run(local, "train", tells=end_after(1))  # type: ignore[arg-type]
+    data = local.folder / "bank" / "train.csv"
+    lines = data.read_text().splitlines()
+    changed = [
+        lines[0],
+        *(line.replace(",0.", ",1.").replace(",-0.", ",-1.") for line in lines[1:]),
+    ]
+    data.write_text("\n".join(changed) + "\n")
+    found = run(local, "train", wait=2.0)
+    with pytest.raises(ModelError, match="belongs to another data"):
+        raise found.errors["bank"]
+    data.write_text("\n".join(lines) + "\n")
+    change(local.job, ("tables = 3", "tables = 4"))
+    found = run(local, "train", wait=2.0)
+    with pytest.raises(ModelError, match="belongs to another job"):
+        raise found.errors["bank"]
+
+
+def test_the_part_of_another_job_is_not_replaced(tmp_path: Path) -> None:
+    local = prepare(tmp_path, tables=1)
+    run(local, "train").checked()
+    before = local.part("bank").read_bytes()
+    change(local.job, ("tables = 1", "tables = 2"))
+    found = run(local, "train", wait=2.0)
+    with pytest.raises(ModelError, match="trained by another job"):
+        raise found.errors["bank"]
+    assert local.part("bank").read_bytes() == before
+
+
+def test_parts_of_different_models_are_refused(tmp_path: Path, trained: LocalFederation) -> None:
+    """The same job, trained twice: the shares of the two do not add up."""
+    other = LocalFederation(tmp_path, NAMES)
+    for path in sorted(trained.folder.rglob("*")):
+        target = tmp_path / path.relative_to(trained.folder)
+        if path.is_dir():
+            target.mkdir()
+        elif path.suffix != ".part":
+            target.write_bytes(path.read_bytes())
+            target.chmod(0o600)
+    run(other, "train").checked()
+    other.part("bank").write_bytes(trained.part("bank").read_bytes())
+    found = run(other, "predict")
+    for name in (*NAMES, "dealer"):
+        with pytest.raises(DisagreementError, match=r"model: \w+ "):
+            raise found.errors[name]
+
+
+def test_somebody_elses_part(trained: LocalFederation, tmp_path: Path) -> None:
+    found = run(
+        LocalFederation(trained.folder, NAMES), "predict", absent=("bank", "dealer"), wait=0.5
+    )
+    assert isinstance(found.errors["shop"], PeerError)
+    kept = trained.part("shop").read_bytes()
+    try:
+        trained.part("shop").write_bytes(trained.part("bank").read_bytes())
+        found = run(trained, "predict", absent=("bank", "dealer"), wait=0.5)
+    finally:
+        trained.part("shop").write_bytes(kept)
+    with pytest.raises(ModelError, match="is the part of bank, not of shop"):
+        raise found.errors["shop"]
+
+
+def test_a_full_disk_is_reported_before_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    local = prepare(tmp_path)
+    usage = type("usage", (), {"free": 1000})
+    monkeypatch.setattr("shutil.disk_usage", lambda _: usage)
+    found = run(local, "train", absent=("dealer",), wait=0.5)
+    for name in NAMES:
+        with pytest.raises(UnavailableError, match=r"MB are free and .* needed"):
+            raise found.errors[name]
+
+
+def test_a_disk_that_fills_up_while_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    local = prepare(tmp_path)
+    real = __import__("os").replace
+    count = 0
+
+    def replace(part: Path, path: Path) -> None:
+        nonlocal count
+        count += "bank" in str(path)
+        if count == 2 and "bank" in str(path):
+            raise OSError(28, "No space left on device")
+        real(part, path)
+
+    monkeypatch.setattr("os.replace", replace)
+    found = run(local, "train")
+    with pytest.raises(UnavailableError, match="No space left"):
+        raise found.errors["bank"]
+    assert isinstance(found.errors["shop"], PeerError)
+    assert "bank" in str(found.errors["shop"])
+    monkeypatch.undo()
+    again = run(local, "train").checked()
+    assert again["bank"][0].resumed_from == 1
+    assert same_tests(model_of(local), plain_model(local))
+
+
+def test_events_are_for_machines_too(trained: LocalFederation, tmp_path: Path) -> None:
+    local = prepare(tmp_path, tables=2)
+    events = run(local, "train").events
+    kinds = [event.kind for event in events["bank"] if event.kind != "waiting"]
+    assert kinds == ["listening", "connected", "started", "table", "table"]
+    for event in events["bank"]:
+        json.dumps(event.fields)
+    last = events["bank"][-1].fields
+    assert (last["table"], last["tables"], last["seconds_left"]) == (2, 2, 0)
+
+
+@pytest.mark.parametrize("task", ["regression", "classification"])
+def test_the_loss_is_revealed_where_all_agreed(tmp_path: Path, task: str) -> None:
+    local = prepare(tmp_path)
+    change(local.job, ('task = "classification"', f'task = "{task}"\nreveal_loss = true'))
+    found = run(local, "train")
+    reports = [found.checked()[name][0] for name in NAMES]
+    told = {
+        name: [e.fields["loss_before"] for e in found.events[name] if e.kind == "table"]
+        for name in NAMES
+    }
+    assert told["bank"] == told["shop"]
+    label, model = rows(1).label, plain_model(local)
+    assert label is not None
+    scores = [model.base_score + np.zeros(40)]
+    for table in range(2):
+        part = replace(
+            model,
+            feature=model.feature[: table + 1],
+            bucket=model.bucket[: table + 1],
+            threshold=model.threshold[: table + 1],
+            leaf_values=model.leaf_values[: table + 1],
+        )
+        scores.append(part.score(rows(1).columns))
+    if task == "classification":
+        residuals = [sigmoid(score) - label for score in scores]
+    else:
+        # In the label's unit, which is a power of two: here 1.
+        residuals = [score - label for score in scores]
+    expected = [float(np.mean(residual**2)) for residual in residuals]
+    assert told["bank"] == pytest.approx(expected, abs=2**-13)
+    reveals = {(r.what, tuple(r.to)): r.count for r in reports[0].reveals}
+    assert reveals["training loss", NAMES] == 3
+    job = Job.read(local.job)
+    federation = job.federation(load_part(local.part("bank")).part.features)
+    due = estimate(federation, federation.plan(40))
+    assert reports[0].rounds == due.rounds
+    assert sum(report.bytes_sent for report in reports) == due.online
+    assert sum(report.bytes_from_dealer for report in reports) == due.offline
+
+
+def test_the_paper_has_no_loss_to_reveal(tmp_path: Path) -> None:
+    local = prepare(tmp_path, protocol="paper")
+    change(local.job, ("[params]", "reveal_loss = true\n[params]"))
+    errors = run(local, "train").errors
+    for name in (*NAMES, "dealer"):
+        with pytest.raises(ParameterError, match="the protocol paper has no loss"):
+            raise errors[name]

@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from privet import UnavailableError
+from privet.files.atomic import check_writable, write_atomically
+
+
+def test_a_place_that_can_be_written(tmp_path: Path) -> None:
+    check_writable(tmp_path / "new")
+    write_atomically(tmp_path / "new", b"1")
+    check_writable(tmp_path / "new")
+    write_atomically(tmp_path / "new", b"2")
+    assert (tmp_path / "new").read_bytes() == b"2"
+
+
+def test_places_that_cannot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UnavailableError, match="not a file but something else"):
+        check_writable(tmp_path)
+    with pytest.raises(UnavailableError, match="/dev/null is not a file"):
+        write_atomically("/dev/null", b"")
+    with pytest.raises(UnavailableError, match="nowhere is not a directory"):
+        check_writable(tmp_path / "nowhere" / "file")
+    with pytest.raises(UnavailableError, match="nowhere is not a directory"):
+        write_atomically(tmp_path / "nowhere" / "file", b"")
+    # As root everything can be written to, so the answer of the system is replaced.
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    with pytest.raises(UnavailableError, match="cannot be written to"):
+        check_writable(tmp_path / "file")
+
+
+def test_links_and_permissions_stay(tmp_path: Path) -> None:
+    (tmp_path / "target").write_bytes(b"old")
+    (tmp_path / "link").symlink_to("target")
+    before = os.umask(0o027)
+    try:
+        write_atomically(tmp_path / "link", b"new")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "target").read_bytes() == b"new"
+    assert (tmp_path / "target").stat().st_mode & 0o777 == 0o640

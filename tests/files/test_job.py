@@ -1,0 +1,97 @@
+"""Jobs and participants' files: what they say, and what is refused by name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from privet.errors import ParameterError
+from privet.files.job import Job
+from privet.files.party_file import PartyFile
+from tests.federation.harness import change, prepare
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Path:
+    return prepare(tmp_path).job
+
+
+def test_a_job_says_who_does_what(job: Path) -> None:
+    read = Job.read(job)
+    assert (read.names, read.active, read.recipient_index) == (["bank", "shop"], 1, 1)
+    assert read.protocol == "masked"
+    assert read.hyper_parameters().l2 == 1.0
+    assert [member.name for member in read.members()] == ["bank", "shop", "dealer"]
+    assert read.members()[0].host == "127.0.0.1"
+
+
+def test_the_digest_is_of_what_is_meant(job: Path) -> None:
+    digest = Job.read(job).digest
+    change(job, ("[params]", 'protocol = "masked"\nrecipient = "shop"\n\n[params]\nl2 = 1'))
+    assert Job.read(job).digest == digest  # the defaults, said aloud
+    change(job, ("l2 = 1", "l2 = 2"))
+    assert Job.read(job).digest != digest
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "complaint"),
+    [
+        ("tables = 3", "tables = 0", r"params\.tables: .*greater than or equal to 1"),
+        ("tables = 3", "trees = 3", r"params\.trees: is not known"),
+        ("tables = 3", 'task = "regression"', r"params\.task: is the job's own key"),
+        ('role = "active"', 'role = "passive"', 'exactly one has role = "active", and here 0'),
+        ('role = "active"', 'role = "chief"', r"participants\.1\.role"),
+        ("\n[params]", 'recipient = "moon"\n[params]', "recipient: 'moon' is none of bank, shop"),
+        (
+            "\n[params]",
+            'protocol = "plain"\n[params]',
+            "protocol: 'plain' is none of masked, paper",
+        ),
+        ("\n[params]", "colour = 1\n[params]", "colour: is not known"),
+        ('name = "bank"', 'name = "shop"', "two have the same of names, 'shop'"),
+        ('name = "bank"', 'name = "dealer"', "'dealer' is the dealer's name"),
+        ('name = "bank"', 'name = "../bank"', "is none: up to 64 of"),
+        ("127.0.0.1:", "127.0.0.1", "is not HOST:PORT"),
+        ('fingerprint = "', 'fingerprint = "x', "fingerprint"),
+        ("[params]", "[params", "not TOML"),
+    ],
+)
+def test_what_is_no_job(job: Path, old: str, new: str, complaint: str) -> None:
+    change(job, (old, new))
+    with pytest.raises(ParameterError, match=complaint) as caught:
+        Job.read(job)
+    assert str(caught.value).startswith(str(job))
+
+
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(ParameterError, match="No such file"):
+        Job.read(tmp_path / "job.toml")
+    (tmp_path / "job.toml").write_bytes(b"\xff\xfe")
+    with pytest.raises(ParameterError, match="not a text file"):
+        Job.read(tmp_path / "job.toml")
+
+
+def test_somebody_who_takes_no_part(job: Path) -> None:
+    with pytest.raises(ParameterError, match=r"'moon' takes no part .*bank, shop, dealer"):
+        Job.read(job).contact("moon")
+
+
+def test_a_participants_paths_start_from_its_file(job: Path) -> None:
+    folder = job.parent / "bank"
+    party = PartyFile.load(folder / "party.toml")
+    assert (party.key, party.folder) == (str(folder / "bank.key"), str(folder / "models"))
+    assert party.data.path == str(folder / "train.csv")
+    change(folder / "party.toml", ('"train.csv"', '"/data/train.csv"'))
+    assert PartyFile.load(folder / "party.toml").data.path == "/data/train.csv"
+
+
+def test_the_label_is_the_active_participants(job: Path) -> None:
+    bank = job.parent / "bank" / "party.toml"
+    change(bank, ('id = "id"', 'id = "id"\nlabel = "a"'))
+    with pytest.raises(ParameterError, match=r"data\.label: bank is a passive participant"):
+        PartyFile.load(bank).read_rows("passive")
+    shop = job.parent / "shop" / "party.toml"
+    change(shop, ('label = "label"\n', ""))
+    with pytest.raises(ParameterError, match=r"data\.label: is required of shop"):
+        PartyFile.load(shop).read_rows("active")

@@ -1,0 +1,229 @@
+from __future__ import annotations
+
+import json
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from privet import DataError, Experiment, ParameterError, run
+from privet.boosting.objective import sigmoid
+from privet.data.partition import split_columns, split_rows
+from privet.laboratory.experiment import evaluate, load_data, train_on
+from privet.suites.paper.infer import infer_cost
+from privet.suites.paper.split import split_cost
+from privet.suites.paper.table import best_test_cost, table_cost
+from privet.suites.plan import AppliedTests, Plan
+
+plain = partial(Experiment, protocol="plain")
+
+
+def test_a_whole_experiment(tmp_path: Path) -> None:
+    experiment = plain(
+        data="breast-cancer", n_parties=4, params={"tables": 10, "depth": 3, "learning_rate": 1.0}
+    )
+    model, report = run(experiment)
+    report.write(tmp_path / "report.json")
+    written = json.loads((tmp_path / "report.json").read_text())
+    assert written["protocol"] == "plain"
+    assert written["n_parties"] == 4
+    assert written["n_samples"] == 455
+    assert written["n_features"] == 30
+    assert written["params"]["tables"] == 10
+    assert written["params"]["task"] == "classification"
+    assert written["metrics"]["auc"] >= 0.99
+    assert written["metrics"]["accuracy"] >= 0.95
+    assert 0 < written["seconds"]["train"] <= written["seconds"]["total"]
+    tests = np.array(written["tests"])
+    assert tests.shape == (10, 3, 2)
+    assert (tests[..., 0] == model.feature).all()
+    assert (tests[..., 1] == model.bucket).all()
+    # 30 columns over 4 parties: 8, 8, 7, 7, and the label with the last.
+    assert [written["feature_owners"].count(f"party{i}") for i in (1, 2, 3, 4)] == [8, 8, 7, 7]
+
+
+def test_the_same_seed_gives_the_same_report() -> None:
+    def go(seed: int) -> dict[str, object]:
+        return run(plain(data="breast-cancer", n_parties=2, seed=seed))[1].model_dump(
+            exclude={"seconds", "peak_rss_mb"}
+        )
+
+    assert go(1) == go(1)
+    assert go(1)["metrics"] != go(2)["metrics"]
+
+
+def test_a_file(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    columns = rng.normal(size=(3, 200))
+    columns[1, ::7] = np.nan
+    label = (columns[0] > 0).astype(int)
+    rows = zip(*columns, label, strict=True)
+    cells = "\n".join(",".join("" if np.isnan(x) else repr(float(x)) for x in row) for row in rows)
+    path = tmp_path / "people.csv"
+    path.write_text("a,b,c,label\n" + cells + "\n")
+    model, report = run(plain(data=str(path), n_parties=2))
+    assert report.data == "people.csv"
+    assert model.task == "classification"
+    # The rule is one cut of column a; only rows within its bucket (1/32 of them) can be missed.
+    assert report.metrics["accuracy"] is not None
+    assert report.metrics["accuracy"] >= 1 - 1 / 32
+    as_regression, _ = run(plain(data=str(path), n_parties=2, task="regression"))
+    assert as_regression.task == "regression"
+    by_name, _ = run(plain(data=str(path), n_parties=2, label="c", id="a"))
+    assert [feature.name for feature in by_name.features] == ["b", "label"]
+
+
+def test_data_that_cannot_be_had(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"'no-such' is neither a file nor a data set; .*syn-a"):
+        load_data("no-such", None, None, None)
+    with pytest.raises(DataError, match="breast-cancer has its own label; leave --label out"):
+        load_data("breast-cancer", "y", None, None)
+    path = tmp_path / "t.csv"
+    path.write_text("a,b\n1,2\n")
+    with pytest.raises(DataError, match="no column 'label'; name the label's column with --label"):
+        load_data(str(path), None, None, None)
+
+
+def test_parameters_are_checked() -> None:
+    with pytest.raises(ParameterError, match=r"buckets: .* got 1"):
+        run(plain(data="breast-cancer", n_parties=2, params={"buckets": 1}))
+    with pytest.raises(ParameterError, match=r"n_parties: .* got 1"):
+        run(plain(data="breast-cancer", n_parties=1))
+
+
+def test_the_active_party_needs_a_label() -> None:
+    frame = load_data("breast-cancer", None, None, None).frame
+    parties = split_columns(frame, 3)
+    from privet import Params
+
+    with pytest.raises(DataError, match="party2 is the active participant and has no label"):
+        train_on(parties[:2], parties[:2], Params(task="classification"), "plain")
+
+
+def test_auc_of_one_class_is_undefined() -> None:
+    frame = load_data("breast-cancer", None, None, None).frame
+    assert frame.label is not None
+    ones = frame.take(np.flatnonzero(frame.label == 1))
+    assert evaluate("classification", np.ones(ones.n_samples), ones)["auc"] is None
+
+
+def test_metrics_are_of_the_test_rows() -> None:
+    data = load_data("breast-cancer", None, None, None)
+    _, test = split_rows(data.frame, 0.2, 0)
+    model, report = run(plain(data="breast-cancer", n_parties=3))
+    assert test.label is not None
+    right = (model.predict(test.columns) >= 0.5) == test.label
+    assert report.metrics["accuracy"] == pytest.approx(right.mean(), abs=1e-12)
+    assert report.n_test_samples == 114
+
+
+def _write(path: Path, labels: list[object]) -> Path:
+    rows = "\n".join(f"s{i},{i % 5},{i},{label}" for i, label in enumerate(labels))
+    path.write_text(f"id,a,b,label\n{rows}\n")
+    return path
+
+
+@pytest.mark.parametrize("bad", ["", "2", "0.5"])
+@pytest.mark.parametrize("row", range(0, 40, 3))
+def test_a_bad_label_is_found_wherever_it_ends_up(tmp_path: Path, bad: str, row: int) -> None:
+    """In a training row or a test row, it is named by its row in the file, before training."""
+    labels: list[object] = [i % 2 for i in range(40)]
+    labels[row] = bad
+    path = _write(tmp_path / "t.csv", labels)
+    experiment = plain(data=str(path), n_parties=2, task="classification")
+    with pytest.raises(DataError, match=rf"^t\.csv: the label of row {row + 1} is"):
+        run(experiment)
+
+
+def test_the_id_column_is_no_feature(tmp_path: Path) -> None:
+    path = _write(tmp_path / "t.csv", [i % 2 for i in range(40)])
+    model, _ = run(plain(data=str(path), n_parties=2))
+    assert model.feature_names == ("a", "b")
+
+
+def test_misaligned_parties_do_not_train() -> None:
+    from privet import Params
+    from privet.data.partition import PartyFrame
+
+    frame = load_data("breast-cancer", None, None, None).frame
+    bank, shop = split_columns(frame, 2)
+    shop = PartyFrame("shop", shop.frame.take(np.arange(569)[::-1].copy()))
+    with pytest.raises(DataError, match="another id at shop"):
+        train_on([bank, shop], [bank, shop], Params(task="classification"), "plain")
+
+
+def test_accuracy_is_at_even_odds() -> None:
+    frame = load_data("breast-cancer", None, None, None).frame
+    for probability, share in ((0.5, 357 / 569), (0.5 - 1e-9, 212 / 569)):
+        predicted = np.full(frame.n_samples, probability)
+        assert evaluate("classification", predicted, frame)["accuracy"] == share
+
+
+def test_parameters_that_make_no_sense() -> None:
+    for values in ({"n_parties": "2"}, {"seed": -1}, {"test_size": 1.0}, {"colour": 1}):
+        with pytest.raises(ParameterError, match=next(iter(values))):
+            plain(**{"data": "breast-cancer", "n_parties": 2, **values})  # type: ignore[arg-type]
+
+
+def test_a_secure_experiment_reports_its_cost(tmp_path: Path) -> None:
+    params = {"tables": 2, "depth": 2, "buckets": 8, "learning_rate": 1.0}
+    secure = Experiment(data="breast-cancer", n_parties=3, protocol="paper", params=params)
+    told: list[tuple[int, float | None]] = []
+    model, report = run(secure, lambda done, loss: told.append((done, loss)))
+    plain = run(secure.model_copy(update={"protocol": "plain"}))[1]
+    assert told == [(1, None), (2, None)]  # the loss is nobody's to know
+    assert report.plain_metrics == plain.metrics == plain.plain_metrics
+    assert plain.same_tests == 1.0
+    tests, plain_tests = np.array(report.tests), np.array(plain.tests)
+    assert report.same_tests >= np.mean((tests == plain_tests).all(axis=2))
+    assert report.metrics["auc"] is not None
+    assert report.plain_metrics["auc"] is not None
+    assert abs(report.metrics["auc"] - report.plain_metrics["auc"]) < 0.02
+    _, test = split_rows(load_data("breast-cancer", None, None, None).frame, 0.2, 0)
+    rounded = np.floor(model.score(test.columns) * 2.0**10 + 0.5) / 2.0**10
+    predicted = evaluate("classification", sigmoid(rounded), test)
+    assert predicted == pytest.approx(report.metrics)  # what was revealed is what the parts give
+
+    plan = Plan("classification", 455, tuple([0] * 10 + [1] * 10 + [2] * 10), 2, 2, 2, 8, 1.0, 1.0)
+    table = table_cost(plan, 3) + infer_cost(AppliedTests((1, 2, 455), None, None), 3)
+    assert report.bytes.online_total == 2 * table.online
+    assert report.bytes.offline_total == 2 * table.offline
+    assert report.bytes.setup_total == 2 * 8 * 455  # the label, to two others
+    assert report.bytes.online_total / 3 <= report.bytes.online_max_party
+    assert report.rounds.total == 2 * table.rounds + 1
+    level = sum(
+        best_test_cost(plan, k, 3).rounds + split_cost((2, k, 455), 3).rounds for k in (1, 2)
+    )
+    assert report.rounds.per_level == level / 2
+    assert 0 < report.seconds.setup < report.seconds.online < report.seconds.train
+    assert report.seconds.offline > 0
+    assert report.seconds.train < report.seconds.total
+    assert report.peak_rss_mb > 50
+    everybody = ["party1", "party2", "party3"]
+    assert [(r.what, r.to, r.count) for r in report.reveals] == [
+        ("best bucket of every feature", everybody, 2 * 2 * 30),
+        ("split feature", everybody, 2 * 2),
+        ("leaf values within bounds", everybody, 2),
+        ("predictions", ["party3"], 114),
+    ]
+
+
+def test_parties_as_processes_give_the_same_costs() -> None:
+    params = {"tables": 1, "depth": 1, "buckets": 4}
+    experiment = Experiment(data="breast-cancer", n_parties=2, protocol="paper", params=params)
+    told: list[int] = []
+    _, threads = run(experiment)
+    _, processes = run(
+        experiment.model_copy(update={"network": "loopback"}), lambda done, _: told.append(done)
+    )
+    assert told == [1]
+    assert processes.bytes == threads.bytes
+    assert processes.rounds == threads.rounds
+    assert processes.reveals == threads.reveals
+    assert processes.seconds.offline > 0
+
+
+def test_an_unknown_network() -> None:
+    with pytest.raises(ParameterError, match="network: 'moon' is none of memory, loopback"):
+        run(Experiment(data="breast-cancer", n_parties=2, network="moon"))

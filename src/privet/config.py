@@ -1,4 +1,4 @@
-"""Configuration as values: frozen, typed, unknown keys refused, every complaint with its key."""
+"""Checked values: frozen, typed, unknown keys refused, every complaint with its key."""
 
 from __future__ import annotations
 
@@ -23,10 +23,18 @@ Task: TypeAlias = Literal["regression", "classification"]
 _MOST_COMPLAINTS = 5
 
 
-class Config(BaseModel):
-    """The base of everything a person configures."""
+class Checked(BaseModel):
+    """Values that do not change, of the types they are declared with, and no others.
+
+    The base of what a person configures and of what a file or a message holds; these differ in how
+    they are read, and in the error that a bad value raises.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+
+class Config(Checked):
+    """The base of everything a person configures: read from TOML, refused by ParameterError."""
 
     def __init__(self, /, **values: Any) -> None:
         try:

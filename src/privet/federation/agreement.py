@@ -26,12 +26,12 @@ from pydantic import Field, ValidationError
 from privet.arithmetic.probe import probe
 from privet.arrays import TextArray
 from privet.boosting.model import Feature
-from privet.config import explain, printable, quoted
+from privet.config import Checked, explain, printable, quoted
 from privet.errors import DisagreementError, PeerMisbehavedError
 from privet.federation.messages import pack, receive, send, swap
 from privet.files.checkpoint import Stage
 from privet.files.job import Job
-from privet.files.records import Name, Record
+from privet.files.records import Name
 from privet.runtime.roles import DEALER
 from privet.transport.channel import Channel
 from privet.version import __version__
@@ -46,7 +46,7 @@ _UNLIKE_MACHINES = (
 Command = Literal["train", "predict", "serve"]
 
 
-class Statement(Record):
+class Statement(Checked):
     """What somebody was asked to do."""
 
     version: Name
@@ -71,13 +71,13 @@ class Statement(Record):
         return cls(version=__version__, terms=job.terms(), nonce=secrets.token_hex(32), **values)
 
 
-class Numbers(Record):
+class Numbers(Checked):
     """Digests of the numbers that somebody will compute with, by what they are for."""
 
     digests: Annotated[dict[Name, Name], Field(max_length=100)]
 
 
-_Stated = TypeVar("_Stated", bound=Record)
+_Stated = TypeVar("_Stated", bound=Checked)
 
 
 @dataclass(frozen=True)

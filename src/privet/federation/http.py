@@ -23,15 +23,15 @@ from typing import Any
 
 from pydantic import Field, ValidationError
 
-from privet.config import explain
+from privet.config import Checked, explain
 from privet.errors import UnavailableError
 from privet.federation.request_queue import MOST_BYTES, RequestQueue
-from privet.files.records import Name, Record
+from privet.files.records import Name
 
 _LOCAL = ("127.0.0.1", "localhost", "::1")
 
 
-class _Ask(Record):
+class _Ask(Checked):
     ids: list[Name] = Field(min_length=1, max_length=100_000)
 
 

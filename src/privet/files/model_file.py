@@ -9,7 +9,7 @@ import numpy as np
 from pydantic import FailFast, Field
 
 from privet.boosting.model import Feature, Model
-from privet.config import Task
+from privet.config import Checked, Task
 from privet.errors import InputError, ModelError
 from privet.files.atomic import write_atomically
 from privet.files.records import (
@@ -17,7 +17,6 @@ from privet.files.records import (
     FeatureRecord,
     Index,
     Infinity,
-    Record,
     read_record,
     threshold_to_json,
 )
@@ -26,14 +25,14 @@ FORMAT = "privet-model"
 VERSION = 1
 
 
-class _TableRecord(Record):
+class _TableRecord(Checked):
     feature: Annotated[list[Index], PER_LEVEL, FailFast()]
     bucket: Annotated[list[Annotated[int, Field(ge=0, le=254)]], PER_LEVEL, FailFast()]
     threshold: Annotated[list[float | Infinity], PER_LEVEL, FailFast()]
     leaf_values: Annotated[list[float], Field(max_length=1 << 10), FailFast()]
 
 
-class _ModelRecord(Record):
+class _ModelRecord(Checked):
     format: Literal["privet-model"]
     version: Annotated[int, Field(ge=VERSION, le=VERSION)]
     task: Task

@@ -16,7 +16,7 @@ from pydantic import FailFast, Field
 
 from privet.boosting.model import Feature
 from privet.boosting.part import LabelUnit, ModelPart
-from privet.config import Task
+from privet.config import Checked, Task
 from privet.errors import InputError, ModelError
 from privet.files.atomic import write_atomically
 from privet.files.job import Job
@@ -26,7 +26,6 @@ from privet.files.records import (
     Index,
     Infinity,
     Name,
-    Record,
     Sealed,
     read_record,
     threshold_to_json,
@@ -36,14 +35,14 @@ FORMAT: Final = "privet-part"
 VERSION = 2
 
 
-class _TestRecord(Record):
+class _TestRecord(Checked):
     """What a part knows of its own test: nothing of the others'."""
 
     bucket: Annotated[int, Field(ge=0, le=254)]
     threshold: float | Infinity
 
 
-class _TableRecord(Record):
+class _TableRecord(Checked):
     feature: Annotated[list[Index], PER_LEVEL, FailFast()]
     own: Annotated[list[_TestRecord | None], PER_LEVEL, FailFast()]
     leaf_shares: Annotated[
@@ -51,12 +50,12 @@ class _TableRecord(Record):
     ]
 
 
-class _UnitRecord(Record):
+class _UnitRecord(Checked):
     centre: float
     scale: Annotated[float, Field(gt=0)]
 
 
-class PartRecord(Record):
+class PartRecord(Checked):
     """What a participant has of a model, in training or after it."""
 
     protocol: Name

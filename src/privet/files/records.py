@@ -17,7 +17,7 @@ from typing import Annotated, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from typing_extensions import Self
 
-from privet.config import explain
+from privet.config import Checked, explain
 from privet.errors import ModelError
 
 MAX_BYTES = 256 * 2**20
@@ -28,20 +28,14 @@ Name = Annotated[str, Field(max_length=1000)]
 PER_LEVEL = Field(min_length=1, max_length=10)
 
 
-class Record(BaseModel):
-    """Something in a file."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
-
-
-class FeatureRecord(Record):
+class FeatureRecord(Checked):
     """A column of the federation."""
 
     name: Name
     owner: Name
 
 
-class Sealed(Record):
+class Sealed(Checked):
     """Something in a file that is useless if a single bit of it is wrong."""
 
     seal: Annotated[str, Field(max_length=64)] = ""
@@ -68,7 +62,7 @@ class _Header(BaseModel):
     version: int
 
 
-_Kind = TypeVar("_Kind", bound=Record)
+_Kind = TypeVar("_Kind", bound=Checked)
 
 
 def read_record(path: str | Path, kind: type[_Kind], form: str, version: int) -> _Kind:

@@ -14,14 +14,33 @@
     ├── CorrelationError                 the dealer's randomness does not fit, or was used
     └── ResultError                      what was computed together cannot be
 
-The command line maps each class to an exit code of its own (`privet.cli`).
+What a process of the command line returns:
+
+    0    done
+    1    a bug of ours: please report it
+    2    the command line could not be understood
+    3    a parameter cannot be used (ParameterError)
+    4    a table cannot be read or used (DataError)
+    5    a model cannot be read or used (ModelError)
+    6    something outside this program cannot be had (UnavailableError)
+    7    another participant, or the way to it, failed (PeerError)
+    8    the dealer's randomness does not fit the program, or was used before (CorrelationError)
+    9    participants were not asked to do the same, or do not compute the same numbers
+         (DisagreementError)
+    10   what the participants computed together cannot be (ResultError)
+    130  interrupted
 """
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 
 class PrivetError(Exception):
     """The root of everything this package raises on purpose."""
+
+    exit_code: ClassVar[int] = 1
+    """What the process returns. Every kind that is raised has a code of its own."""
 
 
 class InputError(PrivetError, ValueError):
@@ -31,21 +50,31 @@ class InputError(PrivetError, ValueError):
 class ParameterError(InputError):
     """A hyper-parameter, an option or a configuration key is missing, unknown or out of range."""
 
+    exit_code = 3
+
 
 class DataError(InputError):
     """A table cannot be read or used: the message names its file, column and row."""
+
+    exit_code = 4
 
 
 class ModelError(InputError):
     """A model file cannot be read, or does not fit the data it is asked about."""
 
+    exit_code = 5
+
 
 class UnavailableError(PrivetError):
     """Something outside this program (a data set, a directory, a disk) cannot be had."""
 
+    exit_code = 6
+
 
 class PeerError(PrivetError):
     """Another participant failed. The session is over: nothing is retried under old masks."""
+
+    exit_code = 7
 
     def __init__(self, peer: str, problem: str) -> None:
         super().__init__(peer, problem)
@@ -71,13 +100,19 @@ class PeerMisbehavedError(PeerError):
 class DisagreementError(PrivetError):
     """Participants differ in what they must agree on: the message says who has what."""
 
+    exit_code = 9
+
 
 class CorrelationError(PrivetError):
     """Correlated randomness ran out, is out of step with the program, or was used before."""
 
+    exit_code = 8
+
 
 class ResultError(PrivetError):
     """What the participants computed together is out of all bounds: nothing is built on it."""
+
+    exit_code = 10
 
     def __str__(self) -> str:
         return (

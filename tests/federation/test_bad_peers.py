@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from privet.cli.exit_codes import exit_code
 from privet.errors import PrivetError
 from privet.files.job import Job, parse_address
 from privet.laboratory.local_federation import LocalFederation
@@ -26,7 +25,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def expect(error: BaseException, code: int, complaint: str) -> None:
     assert isinstance(error, PrivetError), repr(error)
-    assert exit_code(error) == code
+    assert error.exit_code == code
     assert re.search(complaint, str(error)), str(error)
 
 

@@ -10,7 +10,6 @@ from rich.console import Console
 from rich.text import Text
 
 from privet.cli.demo import demo, example
-from privet.cli.exit_codes import exit_code
 from privet.cli.federate import dealer, keys, predict, serve, train
 from privet.cli.inspect import estimate, inspect
 from privet.cli.simulate import simulate
@@ -34,7 +33,7 @@ def main() -> None:
     except PrivetError as error:
         text = Text.assemble(("error: ", "bold red"), str(error))
         Console(stderr=True).print(text, soft_wrap=True)
-        sys.exit(exit_code(error))
+        sys.exit(error.exit_code)
 
 
 def _show_version(wanted: bool) -> None:

@@ -13,7 +13,6 @@ from typing import Annotated, Literal
 import typer
 from rich.console import Console
 
-from privet.cli.exit_codes import exit_code
 from privet.errors import PrivetError
 from privet.federation.events import Event, Tell
 
@@ -33,9 +32,9 @@ def telling(log_format: str) -> Iterator[Tell]:
         try:
             yield _json
         except PrivetError as error:
-            code = exit_code(error)
-            _json(Event("error", str(error), {"code": code, "error": type(error).__name__}))
-            raise typer.Exit(code) from None
+            fields = {"code": error.exit_code, "error": type(error).__name__}
+            _json(Event("error", str(error), fields))
+            raise typer.Exit(error.exit_code) from None
         return
     console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
     with console.status("starting") if console.is_terminal else contextlib.nullcontext() as status:

@@ -1,0 +1,50 @@
+"""Errors: every kind has an exit code, which the documents name."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from privet import InputError, PrivetError, errors
+
+ROOT = Path(__file__).parent.parent
+
+
+def kinds(below: type[PrivetError] = PrivetError) -> list[type[PrivetError]]:
+    """Return every kind of error that this package defines."""
+    direct = [kind for kind in below.__subclasses__() if kind.__module__ == errors.__name__]
+    return direct + [found for child in direct for found in kinds(child)]
+
+
+def documented() -> dict[int, str]:
+    """Return the table of exit codes in the documentation of the module."""
+    assert errors.__doc__ is not None
+    table = re.findall(r"^    (\d+) +(\S.*(?:\n {9}\S.*)?)$", errors.__doc__, re.MULTILINE)
+    return {int(code): text for code, text in table}
+
+
+def test_every_kind_has_a_code_of_its_own() -> None:
+    """A subclass shares its parent's code only where it is a case of the same failure."""
+    codes = [kind.exit_code for kind in kinds() if "exit_code" in vars(kind)]
+    assert len(set(codes)) == len(codes)
+    inherited = {kind for kind in kinds() if "exit_code" not in vars(kind)}
+    assert all(issubclass(kind, errors.PeerError) or kind is InputError for kind in inherited)
+
+
+def test_the_table_of_codes_is_that_of_the_classes() -> None:
+    named = {
+        code: getattr(errors, name.group(1))
+        for code, text in documented().items()
+        if (name := re.search(r"\((\w+Error)\)", text)) is not None
+    }
+    assert named == {kind.exit_code: kind for kind in kinds() if "exit_code" in vars(kind)}
+    assert set(documented()) - set(named) == {0, PrivetError.exit_code, 2, 130}
+
+
+def test_the_tutorial_names_the_same_codes() -> None:
+    text = (ROOT / "docs" / "tutorial.md").read_text()
+    section = text[text.index("## When something is wrong") :]
+    listed = re.search(r"exit code of its own \(.*?\):(.*?)\.\s`--log-format", section, re.DOTALL)
+    assert listed is not None
+    codes = [int(code) for code in re.findall(r"\b\d+\b", listed.group(1))]
+    assert codes == sorted({kind.exit_code for kind in kinds()} - {PrivetError.exit_code})

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pickle
 import re
 from pathlib import Path
 
 from privet import InputError, PrivetError, errors
+from privet.runtime.roles import DEALER
 
 ROOT = Path(__file__).parent.parent
 
@@ -48,3 +50,29 @@ def test_the_tutorial_names_the_same_codes() -> None:
     assert listed is not None
     codes = [int(code) for code in re.findall(r"\b\d+\b", listed.group(1))]
     assert codes == sorted({kind.exit_code for kind in kinds()} - {PrivetError.exit_code})
+
+
+def test_whom_an_error_blames() -> None:
+    named = errors.PeerLostError("bob", "has gone", "table/level")
+    assert (str(named), named.peer, named.step) == ("bob: has gone", "bob", "table/level")
+    unknown = errors.PeerLostError(None, "this channel is closed", "")
+    assert (str(unknown), unknown.peer, unknown.step) == ("this channel is closed", None, None)
+    assert errors.CorrelationError("was used before").peer == DEALER
+    assert errors.DisagreementError("samples differ", "shop").peer == "shop"
+    assert errors.DataError("the file is empty").peer is None
+
+
+def test_the_first_step_is_kept() -> None:
+    error = errors.ResultError("leaf values out of bounds")
+    for step in ("", "table/leaves", "table"):
+        error.note_step(step)
+    assert error.step == "table/leaves"
+
+
+def test_blame_goes_from_one_process_to_another() -> None:
+    for error in (
+        errors.PeerSilentError("bob", "nothing heard from it", "setup"),
+        errors.DisagreementError("samples differ", "shop"),
+    ):
+        copy = pickle.loads(pickle.dumps(error))  # noqa: S301
+        assert (str(copy), copy.peer, copy.step) == (str(error), error.peer, error.step)

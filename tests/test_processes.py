@@ -50,6 +50,8 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> LocalFederation:
             last = events(said)[-1]
             assert (running[name].returncode, last["event"], last["code"]) == (7, "error", 7)
             assert "bank" in last["text"]
+            assert last["peer"] in {*local.everybody} - {name}
+            assert f"at step '{last['step']}'" in last["text"]
         assert time.monotonic() - killed < 10
     finally:
         for process in running.values():
@@ -138,6 +140,7 @@ def test_errors_are_exit_codes_and_json(tmp_path: Path) -> None:
     last = events(said)[-1]
     assert (process.returncode, last["event"], last["code"]) == (4, "error", 4)
     assert "the file is empty" in last["text"]
+    assert (last["peer"], last["step"]) == (None, None)
     process = local.start("shop", "train")
     _, said = process.communicate(timeout=30)
     assert process.returncode == 4

@@ -14,6 +14,8 @@
     ├── CorrelationError                 the dealer's randomness does not fit, or was used
     └── ResultError                      what was computed together cannot be
 
+Whom an error blames is not only in its words: `peer` and `step` say it to programs.
+
 What a process of the command line returns:
 
     0    done
@@ -41,6 +43,14 @@ class PrivetError(Exception):
 
     exit_code: ClassVar[int] = 1
     """What the process returns. Every kind that is raised has a code of its own."""
+    peer: str | None = None
+    """Who is to blame, if it is one other participant or the dealer, and known."""
+    step: str | None = None
+    """Which step of the program it happened at, if it is known."""
+
+    def note_step(self, step: str) -> None:
+        """Note the step that it happened at, unless it is known already or there is none."""
+        self.step = self.step or step or None
 
 
 class InputError(PrivetError, ValueError):
@@ -76,13 +86,14 @@ class PeerError(PrivetError):
 
     exit_code = 7
 
-    def __init__(self, peer: str, problem: str) -> None:
+    def __init__(self, peer: str | None, problem: str, step: str | None = None) -> None:
         super().__init__(peer, problem)
         self.peer = peer
         self.problem = problem
+        self.step = step or None
 
     def __str__(self) -> str:
-        return f"{self.peer}: {self.problem}"
+        return self.problem if self.peer is None else f"{self.peer}: {self.problem}"
 
 
 class PeerLostError(PeerError):
@@ -102,11 +113,16 @@ class DisagreementError(PrivetError):
 
     exit_code = 9
 
+    def __init__(self, problem: str, peer: str | None = None) -> None:
+        super().__init__(problem)
+        self.peer = peer
+
 
 class CorrelationError(PrivetError):
     """Correlated randomness ran out, is out of step with the program, or was used before."""
 
     exit_code = 8
+    peer = "dealer"
 
 
 class ResultError(PrivetError):

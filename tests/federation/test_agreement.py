@@ -36,6 +36,12 @@ def test_other_jobs_are_named_on_all_sides(tmp_path: Path) -> None:
     assert "tables: 5 here, 3 at bank and at dealer" in str(errors["shop"])
     assert "tables: 3 here and at bank, 5 at shop" in str(errors["dealer"])
     assert "depth: 2 here" in str(errors["bank"])
+    blamed = {name: (e.peer, e.step) for name, e in errors.items()}  # type: ignore[attr-defined]
+    assert blamed == {
+        "bank": ("shop", "agreement"),
+        "shop": (None, "agreement"),  # it differs from two
+        "dealer": ("shop", "agreement"),
+    }
 
 
 def test_the_dealer_with_another_job(tmp_path: Path) -> None:

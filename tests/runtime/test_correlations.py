@@ -115,8 +115,9 @@ def test_a_file_that_was_ordered_with_another_nonce(paths: list[Path]) -> None:
 
 
 def test_they_run_out(paths: list[Path]) -> None:
-    with pytest.raises(CorrelationError, match=r"where .* is due at step 'multiply'"):
+    with pytest.raises(CorrelationError, match=r"where .* is due at step 'multiply'") as caught:
         consume(paths, partial(products, times=6))
+    assert (caught.value.peer, caught.value.step) == ("dealer", "multiply")
 
 
 def test_they_are_left_over(paths: list[Path]) -> None:

@@ -14,7 +14,13 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import pytest
 
-from privet.errors import PeerError, PeerLostError, PeerMisbehavedError, PeerSilentError
+from privet.errors import (
+    PeerError,
+    PeerLostError,
+    PeerMisbehavedError,
+    PeerSilentError,
+    ResultError,
+)
 from privet.transport.channel import Channel, Expected
 from privet.transport.frames import ALIVE, FAILED, name_tag
 from privet.transport.sockets import _GRACE, SocketChannel
@@ -86,6 +92,7 @@ def test_all_name_the_one_that_died(kind: str) -> None:
                 assert isinstance(error, PeerLostError)
                 assert str(error).startswith("ann: the connection was lost")
             assert "at step 'argmax'" in str(two.result())
+            assert (one.result().step, two.result().step) == (None, "argmax")
 
 
 @pytest.mark.parametrize("kind", ["tcp", "tls"])
@@ -263,6 +270,22 @@ def test_a_failure_after_a_goodbye_is_heard() -> None:
         assert "ann: ended with an error of its own" in str(receiving(cid, "bob").result())
 
 
+def test_a_channel_that_is_closed_is_nobodys_fault() -> None:
+    with meeting("tcp") as channels:
+        ann = channels["ann"]
+        ann.abort()
+        error = receiving(ann, "bob").result()
+        assert (error.peer, str(error)) == (None, "this channel is closed")
+
+
+def test_the_step_is_that_of_any_error_that_ends_a_channel() -> None:
+    with meeting("tcp") as channels:
+        channels["ann"].where = lambda: "leaves"
+        with pytest.raises(ResultError) as caught, channels["ann"]:
+            raise ResultError("leaf values of 1000 and more in size")
+        assert (caught.value.peer, caught.value.step) == (None, "leaves")
+
+
 def test_several_that_died_are_all_named() -> None:
     with meeting("tcp") as channels:
         ann, bob, cid = channels.values()
@@ -275,7 +298,7 @@ def test_several_that_died_are_all_named() -> None:
 
 @pytest.mark.parametrize(
     ("tag", "culprit"),
-    [(name_tag("cid"), "cid"), (name_tag("ann"), "ann"), (12345, "somebody")],
+    [(name_tag("cid"), "cid"), (name_tag("ann"), "ann"), (12345, "one whom we do not know")],
     ids=["ourselves", "a peer", "unknown"],
 )
 def test_whom_a_peer_may_blame(tag: int, culprit: str) -> None:

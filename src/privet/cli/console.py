@@ -32,7 +32,12 @@ def telling(log_format: str) -> Iterator[Tell]:
         try:
             yield _json
         except PrivetError as error:
-            fields = {"code": error.exit_code, "error": type(error).__name__}
+            fields = {
+                "code": error.exit_code,
+                "error": type(error).__name__,
+                "peer": error.peer,
+                "step": error.step,
+            }
             _json(Event("error", str(error), fields))
             raise typer.Exit(error.exit_code) from None
         return

@@ -83,7 +83,8 @@ def dealer(
             except (PeerError, DisagreementError, CorrelationError) as error:
                 if not keep:
                     raise
-                tell(Event("failed", f"{error}; waiting for the next", {"error": str(error)}))
+                blame = {"error": str(error), "peer": error.peer, "step": error.step}
+                tell(Event("failed", f"{error}; waiting for the next", blame))
             if not keep:
                 return
 

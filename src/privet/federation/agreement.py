@@ -155,8 +155,12 @@ def _refuse_differences(
     table: Mapping[str, Mapping[str, Any]],
     advice: str = "use the same job file everywhere",
 ) -> None:
-    """Raise DisagreementError unless everything is the same at everybody who states it."""
+    """Raise DisagreementError unless everything is the same at everybody who states it.
+
+    It blames the one who differs from us, if that is one.
+    """
     complaints = []
+    unlike: set[str] = set()
     for key, values in table.items():
         if all(value == next(iter(values.values())) for value in values.values()):
             continue
@@ -166,11 +170,14 @@ def _refuse_differences(
             places.setdefault(quoted(values[name]), []).append(place)
         told = ", ".join(f"{value} {' and '.join(names)}" for value, names in places.items())
         complaints.append(f"{quoted(key)}: {told}")
+        ours = values.get(channel.name)
+        unlike.update(name for name in values if values[name] != ours and name != channel.name)
         advice = _ADVICE.get(key, advice)
     if complaints:
         # Everybody finds a difference now, and says goodbye: nobody just hangs up.
         channel.close()
-        raise DisagreementError(f"{'; '.join(complaints)}: {advice}")
+        peer = next(iter(unlike)) if len(unlike) == 1 else None
+        raise DisagreementError(f"{'; '.join(complaints)}: {advice}", peer)
 
 
 _ADVICE = {

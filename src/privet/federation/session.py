@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from privet.errors import ParameterError
+from privet.errors import ParameterError, PrivetError
 from privet.federation.events import Event, Tell, silent
 from privet.files.job import Job, parse_address
 from privet.transport.identity import Identity, load_identity
@@ -78,5 +78,8 @@ class Seat:
         )
         try:
             yield channel
+        except PrivetError as error:
+            error.note_step(channel.where())
+            raise
         finally:
             channel.abort()  # does nothing after a goodbye

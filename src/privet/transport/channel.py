@@ -33,7 +33,7 @@ import numpy as np
 import numpy.typing as npt
 from typing_extensions import Self
 
-from privet.errors import PeerMisbehavedError
+from privet.errors import PeerMisbehavedError, PrivetError
 from privet.transport.frames import Header
 
 Array = npt.NDArray[Any]
@@ -99,8 +99,12 @@ class Channel(ABC):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Close after success, abort after failure."""
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, *_: object
+    ) -> None:
+        """Close after success, abort after failure, which is told the step we were at."""
+        if isinstance(error, PrivetError):
+            error.note_step(self.where())
         if kind is None:
             self.close()
         else:
@@ -122,6 +126,7 @@ class Channel(ABC):
                 peer,
                 f"sent {header.describe()}{self._at()}, where {due.describe()} is due: "
                 "the two run different programs, or lost step",
+                self.where(),
             )
 
     def _at(self) -> str:

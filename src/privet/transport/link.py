@@ -142,8 +142,9 @@ class PeerLink:
         """Take note that the peer ends, and whom it blames for that."""
         self.blamed = tag
         self.doubt = Doubt.BLAMES if tag else Doubt.ITS_OWN
-        lost = f"gave up, having lost {self.names.get(tag, 'somebody')}"
-        self.error = PeerLostError(self.peer, lost if tag else "ended with an error of its own")
+        lost = self.names.get(tag, "one whom we do not know")
+        problem = f"gave up, having lost {lost}" if tag else "ended with an error of its own"
+        self.error = PeerLostError(self.peer, problem)
 
     def lose(self, error: OSError | None) -> None:
         """Take note that the connection is gone."""

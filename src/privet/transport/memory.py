@@ -53,7 +53,7 @@ class MemoryChannel(Channel):
         self._sent[peer] += 1
         with self._hub.changed:
             if self.name in self._hub.closed:
-                raise PeerLostError(peer, f"this channel is closed{self._at()}")
+                raise PeerLostError(peer, f"this channel is closed{self._at()}", self.where())
             self._hub.mail[self.name, peer].append((header, np.array(array, order="C")))
             self._hub.waiting[self.name, peer] += array.nbytes
             self._hub.changed.notify_all()
@@ -67,13 +67,13 @@ class MemoryChannel(Channel):
                 # A thread that ends closes its channel, and one that computes is not silent as long
                 # as it lives; the deadline is for one that is stuck.
                 if self.name in self._hub.closed:
-                    raise PeerLostError(peer, f"this channel is closed{self._at()}")
+                    raise PeerLostError(peer, f"this channel is closed{self._at()}", self.where())
                 if peer in self._hub.closed:
                     self._lose(peer, self._due(expected))
                 if not self._hub.changed.wait(None if end is None else end - time.monotonic()):
                     self._leave(peer)
                     silence = f"silent for {self.deadline:g} s"
-                    raise PeerSilentError(peer, silence + self._due(expected))
+                    raise PeerSilentError(peer, silence + self._due(expected), self.where())
             header, array = box.popleft()
             self._hub.waiting[peer, self.name] -= array.nbytes
             self._hub.changed.notify_all()
@@ -124,7 +124,7 @@ class MemoryChannel(Channel):
         culprit = self._hub.closed[peer]
         self._leave(culprit or peer)
         reason = f"gave up, having lost {culprit}" if culprit else "has gone"
-        raise PeerLostError(peer, reason + where)
+        raise PeerLostError(peer, reason + where, self.where())
 
     def _due(self, expected: Expected) -> str:
         return f" while {expected} is due from it{self._at()}"

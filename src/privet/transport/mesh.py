@@ -51,9 +51,9 @@ class Member:
 
 
 class _RefusedError(Exception):
-    """A connection that we do not go on with, and why; and whose it says it is."""
+    """A connection that we do not go on with, and why; and whose it says it is, if it does."""
 
-    def __init__(self, reason: str, peer: str = "someone") -> None:
+    def __init__(self, reason: str, peer: str | None = None) -> None:
         super().__init__(reason)
         self.peer = peer
 
@@ -210,8 +210,10 @@ class _Meeting:
             self._greet(connection, calling=None)
         except (OSError, _RefusedError) as error:
             reason = str(error) or type(error).__name__
-            peer = error.peer if isinstance(error, _RefusedError) else "someone"
-            if peer in self.callers:
+            peer = error.peer if isinstance(error, _RefusedError) else None
+            if peer is None:
+                self.strangers.append(f"a caller that gave no name ({reason})")
+            elif peer in self.callers:
                 self.trouble[peer] = reason
             else:
                 self.strangers.append(f"{peer!r} ({reason})")

@@ -97,7 +97,7 @@ class SocketChannel(Channel):
 
     def _send(self, link: PeerLink, array: Array, tag: int) -> None:
         if self._closed.is_set():
-            raise PeerLostError(link.peer, f"this channel is closed{self._at()}")
+            raise PeerLostError(link.peer, f"this channel is closed{self._at()}", self.where())
         if link.error is not None:
             self._give_up()
         if not array.flags.c_contiguous:
@@ -120,7 +120,7 @@ class SocketChannel(Channel):
         try:
             self.check(link.peer, header, expected, link.received, tag)
         except PeerError as error:
-            self._fail(error)
+            self._fail(error, link)
         link.received = (link.received + 1) & 0xFFFFFFFF
         self._watch(link)
         return array
@@ -129,11 +129,7 @@ class SocketChannel(Channel):
         """Wait until everything handed over has left this process."""
         with self._lock:
             due = [link for link in self._links.values() if link.outgoing]
-            self._wait(
-                lambda: not any(link.outgoing for link in due),
-                due=due,
-                expected=None,
-            )
+            self._wait(lambda: not any(link.outgoing for link in due), due, expected=None)
 
     def wait_for_room(self, limit: int) -> None:
         """Wait until the backlog of some peer is at most `limit`."""
@@ -175,7 +171,7 @@ class SocketChannel(Channel):
     def abort(self) -> None:
         """Hang up at once, with a word about whose failure it is: a peer's, or our own."""
         error = sys.exc_info()[1]  # what made our caller abort, if anything
-        culprit = name_tag(error.peer) if isinstance(error, PeerError) else 0
+        culprit = name_tag(error.peer) if isinstance(error, PeerError) and error.peer else 0
         with self._lock:
             if not self._closed.is_set():
                 self._tell(culprit, culprit)
@@ -194,7 +190,7 @@ class SocketChannel(Channel):
         pause = min(1.0, self.deadline / 5)
         while not ready():
             if self._closed.is_set():
-                raise PeerLostError("everybody", f"this channel is closed{self._at()}")
+                raise PeerLostError(None, f"this channel is closed{self._at()}", self.where())
             self._pump(pause)
             if ready():
                 return
@@ -216,10 +212,11 @@ class SocketChannel(Channel):
             self._pump(left)
         first, *others = suspects(links)
         where = f" while {expected} is due from it" if expected and first in due else ""
-        self._fail(_accuse([first, *others], where + self._at()), first.blamed)
+        error = _accuse([first, *others], where + self._at(), self.where())
+        self._fail(error, first, first.blamed)
 
-    def _fail(self, error: PeerError, blamed: int = 0) -> NoReturn:
-        teller = name_tag(error.peer)
+    def _fail(self, error: PeerError, link: PeerLink, blamed: int = 0) -> NoReturn:
+        teller = name_tag(link.peer)
         self._tell(blamed or teller, teller)
         self._hang_up()
         raise error from None
@@ -292,8 +289,8 @@ class SocketChannel(Channel):
                     self._lock.release()
 
 
-def _accuse(links: Sequence[PeerLink], where: str) -> PeerError:
+def _accuse(links: Sequence[PeerLink], where: str, step: str | None = None) -> PeerError:
     """Return the error of the first link, which mentions the others."""
     errors = [link.error for link in links if link.error is not None]
     also = "".join(f"; also {error}" for error in errors[1:])
-    return type(errors[0])(errors[0].peer, f"{errors[0].problem}{where}{also}")
+    return type(errors[0])(errors[0].peer, f"{errors[0].problem}{where}{also}", step)

@@ -11,7 +11,7 @@ export PRIVET_DATA ?= $(abspath ../shared/data)
 endif
 
 .PHONY: setup demo test test-mutants lint format bench-reference bench-gates bench-paper \
-        bench-protocols bench-attack bench-chaos bench-serving bench bench-quick clean
+        bench-protocols bench-attack bench-chaos bench-checkpoints bench-serving bench bench-quick clean
 
 setup: $(READY)
 
@@ -70,6 +70,9 @@ bench-quick: setup
 
 bench-chaos: setup
 	$(BIN)/python benchmarks/chaos.py
+
+bench-checkpoints: setup
+	$(BIN)/python benchmarks/checkpoints.py
 
 bench-serving: setup
 	$(BIN)/python benchmarks/serving.py

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from privet import UnavailableError
-from privet.files.atomic import check_writable, write_atomically
+from privet.files.atomic import check_writable, extend, write_atomically
 
 
 def test_a_place_that_can_be_written(tmp_path: Path) -> None:
@@ -43,3 +43,20 @@ def test_links_and_permissions_stay(tmp_path: Path) -> None:
     assert (tmp_path / "link").is_symlink()
     assert (tmp_path / "target").read_bytes() == b"new"
     assert (tmp_path / "target").stat().st_mode & 0o777 == 0o640
+
+
+def test_a_file_is_extended_from_where_it_is_sound(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"soundtorn off")
+    extend(path, 5, b" and")
+    assert path.read_bytes() == b"sound and"
+
+    def full_disk(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full_disk)
+    with pytest.raises(UnavailableError, match="cannot be written: No space left on device"):
+        extend(path, 9, b" more")
+    assert path.read_bytes().startswith(b"sound and")

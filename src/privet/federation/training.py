@@ -20,16 +20,13 @@ from privet.federation.events import Event, Tell
 from privet.federation.party_report import PartyReport, party_report
 from privet.federation.session import Seat
 from privet.files.atomic import check_room, check_writable, make_folder, remove
-from privet.files.checkpoint import Checkpoints, Stage, data_digest
+from privet.files.checkpoint import Checkpoints, Stage, checkpoint_bytes, data_digest
 from privet.files.job import Job
 from privet.files.part_file import PartFile, load_part, save_part
 from privet.files.party_file import PartyFile
 from privet.files.records import MAX_BYTES
 from privet.runtime.party import Party
 from privet.runtime.roles import run_party
-
-# A share of a score or a leaf value takes up to this many characters in a file.
-_CHARACTERS = 22
 
 
 @dataclass(frozen=True, repr=False)
@@ -191,14 +188,15 @@ def _prepare(party: PartyFile, job: Job, restart: bool) -> _Own:
     folder = make_folder(party.folder)
     path = folder / f"{job.name}.part"
     check_writable(path)
-    # Two checkpoints and the next one, and the part itself.
-    size = _CHARACTERS * (frame.n_samples + params.tables * (params.leaves + params.depth))
-    if size > MAX_BYTES:
+    scores, tables = checkpoint_bytes(frame.n_samples, params.tables, params.depth)
+    largest = max(scores, tables)
+    if largest > MAX_BYTES:
         raise ParameterError(
             f"tables: {params.tables} of depth {params.depth} with {frame.n_samples} samples make "
-            f"files of {size / 1e6:,.0f} MB, and {MAX_BYTES / 1e6:,.0f} MB are read at most"
+            f"files of {largest / 1e6:,.0f} MB, and {MAX_BYTES / 1e6:,.0f} MB are read at most"
         )
-    check_room(folder, 4 * size)
+    # Two stages and the next one; the tables of this run and of the one before, and the part.
+    check_room(folder, 3 * scores + 3 * tables)
     for left in folder.glob(f".{path.name}.*"):  # of a process that was killed while writing
         remove(left)
     assert frame.ids is not None

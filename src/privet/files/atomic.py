@@ -1,4 +1,4 @@
-"""Files written whole or not at all."""
+"""Files written whole or not at all, or added to so that what was there stays."""
 
 from __future__ import annotations
 
@@ -71,6 +71,22 @@ def write_atomically(path: str | Path, content: bytes, *, private: bool = False)
         _sync_folder(path.parent)
     except OSError as error:
         part.unlink(missing_ok=True)
+        raise UnavailableError(f"{path}: cannot be written: {error.strerror}") from None
+
+
+def extend(path: Path, end: int, content: bytes) -> None:
+    """Write bytes behind the first `end` of a file, and wait until they are on disk.
+
+    What lies behind these already, of a write that was cut short, is cut off.
+    """
+    try:
+        with path.open("r+b") as file:
+            file.truncate(end)
+            file.seek(end)
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
         raise UnavailableError(f"{path}: cannot be written: {error.strerror}") from None
 
 

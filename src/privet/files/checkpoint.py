@@ -1,16 +1,22 @@
 """Checkpoints: after every table, what a participant needs to go on from there.
 
-Participants move in step, so when one ends, each has the last table or the one before. Two
-checkpoints are kept, therefore. A checkpoint's name holds the *run* it was made in, because tables
-trained again after a failure have other shares: parts of two runs never meet. Nothing is removed
-until its successor is safe.
+    RUN.tables            the tables of a run, to which every new one is added
+    TABLES-RUN.scores     a stage: shares of the scores, and how much of the tables it stands for
+
+Participants move in step, so when one ends, each has the last table or the one before. Two stages
+are kept, therefore. Their names hold the *run* they were made in, because tables trained again
+after a failure have other shares: parts of two runs never meet. Nothing is removed until its
+successor is safe.
+
+A table is on disk before the stage that counts it gets its name. The stage holds the length and the
+digest of the tables up to there; whatever lies behind, of a write that was cut short, is not read.
 """
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import shutil
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
@@ -18,28 +24,87 @@ import numpy as np
 from pydantic import Field
 
 from privet.boosting.federation import PartyData, TrainingState
+from privet.boosting.part import ModelPart
+from privet.config import Checked
 from privet.errors import InputError, ModelError
-from privet.files.atomic import make_folder, remove, write_atomically
-from privet.files.part_file import PartRecord, to_part, to_record
-from privet.files.records import Name, Sealed, read_record
+from privet.files.atomic import extend, make_folder, remove, write_atomically
+from privet.files.records import Name, read_bytes
+from privet.files.streams import Column, Columns, batch_of, parse, read_sealed, seal, start_of
+from privet.files.tables import (
+    MOST_TABLES,
+    OUTPUTS,
+    PartHeader,
+    read_part,
+    table_bytes,
+    write_tables,
+)
 
 FORMAT: Final = "privet-checkpoint"
-VERSION = 2
+TABLES_FORMAT: Final = "privet-tables"
+VERSION = 3
 Stage = tuple[int, str]
 """How many tables a training had done, and in which run."""
+# Stages and tables, stages of versions before, and what a killed process was writing.
+_PATTERNS = [
+    f"{start}*.{kind}{end}"
+    for kind in ("scores", "tables", "json")
+    for start, end in (("", ""), (".", ".*"))
+]
+_Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+_Version = Annotated[int, Field(ge=VERSION, le=VERSION)]
 
 
-class _CheckpointRecord(Sealed):
+class _TablesHeader(Checked):
+    format: Literal["privet-tables"]
+    version: _Version
+    run: _Digest
+    part: PartHeader
+
+
+class _StageHeader(Checked):
     format: Literal["privet-checkpoint"]
-    version: Annotated[int, Field(ge=VERSION, le=VERSION)]
+    version: _Version
     job: Name
     """The digest of the job."""
     data: Name
     """The digest of the participant's own data."""
-    run: Name
-    part: PartRecord
-    scores: str
-    """Our shares of the scores, in base64."""
+    run: _Digest
+    tables: Annotated[int, Field(ge=1, le=MOST_TABLES)]
+    tables_bytes: Annotated[int, Field(ge=1)]
+    """How much of the run's tables these are."""
+    tables_digest: _Digest
+    outputs: Annotated[int, Field(ge=OUTPUTS, le=OUTPUTS)] = OUTPUTS
+
+    def columns(self) -> Columns:
+        """Return what a sample's row holds."""
+        return (Column("score", np.dtype(np.uint64), (self.outputs,)),)
+
+
+@dataclass
+class _Tables:
+    """The tables of a run, as far as they are on disk."""
+
+    path: Path
+    count: int
+    size: int
+    digest: hashlib._Hash
+
+    @classmethod
+    def begin(cls, path: Path, state: TrainingState, run: str) -> _Tables:
+        """Write all tables that there are at the first stage of a run."""
+        part = PartHeader.of(state.part)
+        header = _TablesHeader(format=TABLES_FORMAT, version=VERSION, run=run, part=part)
+        content = start_of(header, part.columns()) + write_tables(state.part)
+        write_atomically(path, content, private=True)
+        return cls(path, state.part.n_tables, len(content), hashlib.sha256(content))
+
+    def add(self, state: TrainingState) -> None:
+        """Write the tables that are new."""
+        content = write_tables(state.part, self.count)
+        extend(self.path, self.size, content)
+        self.count = state.part.n_tables
+        self.size += len(content)
+        self.digest.update(content)
 
 
 class Checkpoints:
@@ -49,68 +114,105 @@ class Checkpoints:
         self._folder = folder
         self._job = job
         self._data = data
-        self._previous: Path | None = None
+        self._previous: Stage | None = None
+        self._tables: _Tables | None = None
 
     def stages(self) -> list[Stage]:
         """Return the stages that we could go on from; raise ModelError for what is not ours."""
         if not self._folder.is_dir():
             return []
-        found = []
-        for path in sorted(self._folder.glob("*.json")):
-            record = self._read(path)
-            found.append((len(record.part.tables), record.run))
-        return found
+        # Versions before this one wrote stages as JSON; reading refuses them.
+        paths = [*self._folder.glob("*.json"), *self._folder.glob("*.scores")]
+        return [self._read(path)[0] for path in sorted(paths)]
 
     def load(self, stage: Stage) -> TrainingState:
         """Return what we had at a stage; it stays until two tables later."""
-        path = self._path(stage)
-        record = self._read(path)
-        self._previous = path
-        try:
-            scores = np.frombuffer(base64.b64decode(record.scores, validate=True), dtype="<u8")
-            return TrainingState(to_part(record.part), scores.copy())
-        except (InputError, ValueError) as error:
-            raise ModelError(f"{path}: damaged: {error}") from None
+        self._previous = stage
+        return self._read(self._stage_path(stage))[1]
 
     def save(self, state: TrainingState, run: str) -> None:
         """Write a checkpoint, then remove all but it and the one before."""
-        path = self._path((state.part.n_tables, run))
-        record = _CheckpointRecord(
+        make_folder(self._folder)
+        path = self._tables_path(run)
+        if self._tables is None or self._tables.path != path:
+            self._tables = _Tables.begin(path, state, run)
+        else:
+            self._tables.add(state)
+        stage = (self._tables.count, run)
+        header = _StageHeader(
             format=FORMAT,
             version=VERSION,
             job=self._job,
             data=self._data,
             run=run,
-            part=to_record(state.part),
-            scores=base64.b64encode(state.scores.astype("<u8").tobytes()).decode(),
+            tables=self._tables.count,
+            tables_bytes=self._tables.size,
+            tables_digest=self._tables.digest.hexdigest(),
         )
-        make_folder(self._folder)
-        write_atomically(path, record.sealed().model_dump_json().encode(), private=True)
-        for other in [*self._folder.glob("*.json"), *self._folder.glob(".*.json.*")]:
-            if other not in (path, self._previous):
-                remove(other)
-        self._previous = path
+        columns = header.columns()
+        scores = {"score": state.scores.reshape(OUTPUTS, -1).T}
+        content = seal(start_of(header, columns) + batch_of(scores, columns))
+        write_atomically(self._stage_path(stage), content, private=True)
+        self._remove_all_but([stage] if self._previous is None else [stage, self._previous])
+        self._previous = stage
 
     def clear(self) -> None:
         """Remove all of them: the model is safe."""
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def _path(self, stage: Stage) -> Path:
-        return self._folder / f"{stage[0]:05d}-{stage[1][:16]}.json"
+    def _remove_all_but(self, stages: list[Stage]) -> None:
+        kept = {self._stage_path(stage) for stage in stages}
+        kept |= {self._tables_path(run) for _, run in stages}
+        for pattern in _PATTERNS:
+            for path in self._folder.glob(pattern):
+                if path not in kept:
+                    remove(path)
 
-    def _read(self, path: Path) -> _CheckpointRecord:
+    def _stage_path(self, stage: Stage) -> Path:
+        return self._folder / f"{stage[0]:05d}-{stage[1][:16]}.scores"
+
+    def _tables_path(self, run: str) -> Path:
+        return self._folder / f"{run[:16]}.tables"
+
+    def _read(self, path: Path) -> tuple[Stage, TrainingState]:
         advice = f"; remove {self._folder} to train from the first table"
         try:
-            record = read_record(path, _CheckpointRecord, FORMAT, VERSION)
+            header, batches = read_sealed(path, _StageHeader, _StageHeader.columns, FORMAT, VERSION)
+            for what, ours, its in (
+                ("job", self._job, header.job),
+                ("data", self._data, header.data),
+            ):
+                if ours != its:
+                    raise ModelError(f"{path}: belongs to another {what} than this one")
+            stage = (header.tables, header.run)
+            if self._stage_path(stage) != path:
+                raise ModelError(f"{path}: damaged: its name is not that of its content")
+            if len(batches) != 1:
+                raise ModelError(f"{path}: damaged: scores in {len(batches)} batches")
+            scores = batches[0]["score"].reshape(-1)
+            return stage, TrainingState(self._read_tables(header), scores)
         except ModelError as error:
             raise ModelError(f"{error}{advice}") from None
-        for what, ours, its in (
-            ("job", self._job, record.job),
-            ("data", self._data, record.data),
-        ):
-            if ours != its:
-                raise ModelError(f"{path}: belongs to another {what} than this one{advice}")
-        return record
+
+    def _read_tables(self, stage: _StageHeader) -> ModelPart:
+        path = self._tables_path(stage.run)
+        content = read_bytes(path)[: stage.tables_bytes]
+        try:
+            if hashlib.sha256(content).hexdigest() != stage.tables_digest:
+                raise ModelError("its content does not fit its seal")
+            header, tables = parse(
+                content, _TablesHeader, lambda found: found.part.columns(), TABLES_FORMAT, VERSION
+            )
+            if (header.run, len(tables)) != (stage.run, stage.tables):
+                raise ModelError("other tables than those of its stage")
+            return read_part(header.part, tables)
+        except InputError as error:
+            raise ModelError(f"{path}: damaged: {error}") from None
+
+
+def checkpoint_bytes(samples: int, tables: int, depth: int) -> tuple[int, int]:
+    """Return how many bytes a stage's scores and a run's tables take at most."""
+    return 4096 + 8 * OUTPUTS * samples, tables * table_bytes(depth)
 
 
 def data_digest(data: PartyData) -> str:

@@ -64,7 +64,7 @@ def save_model(model: Model, path: str | Path) -> None:
 
 def load_model(path: str | Path) -> Model:
     """Read a model from a file; raise ModelError if it is not one, or not a sound one."""
-    record = read_record(path, _ModelRecord, FORMAT, VERSION)
+    record = read_record(path, FORMAT, {VERSION: _ModelRecord})
     try:
         return _to_model(record)
     except InputError as error:

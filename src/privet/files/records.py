@@ -2,20 +2,17 @@
 
 Reading runs no code, takes no size on trust beyond one limit on the whole file, and checks every
 field. JSON numbers are written with the digits that read back to the same double; the two infinite
-thresholds are the strings "-Infinity" and "Infinity". A *sealed* record holds a digest of itself,
-which shows that no bit of it was changed by accident; that is no protection against whoever can
-write it.
+thresholds are the strings "-Infinity" and "Infinity".
 """
 
 from __future__ import annotations
 
-import hashlib
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
-from typing_extensions import Self
 
 from privet.config import Checked, explain
 from privet.errors import ModelError
@@ -35,25 +32,7 @@ class FeatureRecord(Checked):
     owner: Name
 
 
-class Sealed(Checked):
-    """Something in a file that is useless if a single bit of it is wrong."""
-
-    seal: Annotated[str, Field(max_length=64)] = ""
-
-    def sealed(self) -> Self:
-        """Return the same with its seal."""
-        return self.model_copy(update={"seal": self._digest()})
-
-    def is_intact(self) -> bool:
-        """Tell whether the seal is this record's."""
-        return self.seal == self._digest()
-
-    def _digest(self) -> str:
-        content = self.model_copy(update={"seal": ""}).model_dump_json()
-        return hashlib.sha256(content.encode()).hexdigest()
-
-
-class _Header(BaseModel):
+class Preamble(BaseModel):
     """What tells a file of another version from something else."""
 
     model_config = ConfigDict(strict=True)
@@ -65,39 +44,52 @@ class _Header(BaseModel):
 _Kind = TypeVar("_Kind", bound=Checked)
 
 
-def read_record(path: str | Path, kind: type[_Kind], form: str, version: int) -> _Kind:
-    """Read a record of one format and version; raise ModelError if the file is not one."""
-    path = Path(path)
+def read_bytes(path: str | Path) -> bytes:
+    """Read a whole file; raise ModelError if that cannot be, or it is too large."""
     try:
-        with path.open("rb") as file:
+        with Path(path).open("rb") as file:
             content = file.read(MAX_BYTES + 1)
     except OSError as error:
         raise ModelError(f"{path}: {error.strerror}") from None
     if len(content) > MAX_BYTES:
         raise ModelError(f"{path}: larger than the {MAX_BYTES} bytes that a model may take")
-    try:
-        record = kind.model_validate_json(content)
-    except ValidationError as error:
-        raise ModelError(f"{path}: {_diagnose(content, error, form, version)}") from None
-    if isinstance(record, Sealed) and not record.is_intact():
-        raise ModelError(f"{path}: damaged: its content does not fit its seal")
-    return record
+    return content
 
 
-def _diagnose(content: bytes, error: ValidationError, form: str, version: int) -> str:
-    noun = form.removeprefix("privet-")
+def read_preamble(content: bytes) -> Preamble | None:
+    """Return what a record says that it is; None if it is none."""
     try:
-        header = _Header.model_validate_json(content)
+        return Preamble.model_validate_json(content)
     except ValidationError:
-        return f"not a {noun} file of this software"
-    if header.format != form:
-        return f"not a {noun} file of this software"
-    if header.version != version:
-        return (
-            f"{noun} file version {header.version}; this software reads version {version}: use the "
-            "release that wrote it, or train again"
-        )
-    return f"damaged: {explain(error)}"
+        return None
+
+
+def read_record(path: str | Path, form: str, kinds: Mapping[int, type[_Kind]]) -> _Kind:
+    """Read a record of one format, in one of some versions; raise ModelError if it is none."""
+    content = read_bytes(path)
+    preamble = read_preamble(content)
+    if preamble is None or preamble.format != form:
+        raise ModelError(f"{path}: {not_ours(form)}")
+    if preamble.version not in kinds:
+        raise ModelError(f"{path}: {other_version(form, preamble.version, *kinds)}")
+    try:
+        return kinds[preamble.version].model_validate_json(content)
+    except ValidationError as error:
+        raise ModelError(f"{path}: damaged: {explain(error)}") from None
+
+
+def not_ours(form: str) -> str:
+    """Say that a file is something else."""
+    return f"not a {form.removeprefix('privet-')} file of this software"
+
+
+def other_version(form: str, found: int, *known: int) -> str:
+    """Say that a file is of a version that is not known here."""
+    noun, reads = form.removeprefix("privet-"), " and ".join(str(version) for version in known)
+    return (
+        f"{noun} file version {found}; this software reads version {reads}: use the release that "
+        "wrote it, or train again"
+    )
 
 
 def threshold_to_json(threshold: float) -> float | Infinity:

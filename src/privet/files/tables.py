@@ -1,0 +1,118 @@
+"""The tables of a part of a model, as they stand in files: one batch of a stream for each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import numpy as np
+from pydantic import FailFast, Field
+
+from privet.boosting.model import Feature
+from privet.boosting.part import LabelUnit, ModelPart
+from privet.config import Checked, Task
+from privet.errors import ModelError
+from privet.files.records import FeatureRecord, Name
+from privet.files.streams import Column, Columns, Values, batch_of
+
+OUTPUTS = 1
+"""How many scores a model gives a sample. Files have an axis for more."""
+MOST_TABLES = 10_000
+_MOST_BUCKETS = 255
+
+
+class UnitRecord(Checked):
+    """The label's unit."""
+
+    centre: float
+    scale: Annotated[float, Field(gt=0)]
+
+
+class PartHeader(Checked):
+    """What a participant has of a model, but for the tables."""
+
+    protocol: Name
+    task: Task
+    party: Name
+    features: Annotated[list[FeatureRecord], Field(min_length=1), FailFast()]
+    fraction_bits: Annotated[int, Field(ge=1, le=28)]
+    unit: UnitRecord | None
+    depth: Annotated[int, Field(ge=1, le=10)]
+    outputs: Annotated[int, Field(ge=OUTPUTS, le=OUTPUTS)] = OUTPUTS
+
+    @classmethod
+    def of(cls, part: ModelPart) -> PartHeader:
+        """Return what a part is."""
+        unit = part.unit
+        return cls(
+            protocol=part.protocol,
+            task=part.task,
+            party=part.party,
+            features=[FeatureRecord(name=f.name, owner=f.owner) for f in part.features],
+            fraction_bits=part.fraction_bits,
+            unit=None if unit is None else UnitRecord(centre=unit.centre, scale=unit.scale),
+            depth=part.depth,
+        )
+
+    def columns(self) -> Columns:
+        """Return what a table's row holds: -1 and NaN stand for tests that are not ours."""
+        return (
+            Column("feature", np.dtype(np.int32), (self.depth,)),
+            Column("bucket", np.dtype(np.int16), (self.depth,)),
+            Column("threshold", np.dtype(np.float64), (self.depth,)),
+            Column("leaf_share", np.dtype(np.uint32), (self.outputs, 1 << self.depth)),
+        )
+
+
+def table_bytes(depth: int) -> int:
+    """Return how many bytes a table takes at most."""
+    return 1024 + 16 * depth + 4 * OUTPUTS * (1 << depth)
+
+
+def write_tables(part: ModelPart, first: int = 0) -> bytes:
+    """Return the tables of a part from one on, each as a batch."""
+    columns = PartHeader.of(part).columns()
+    return b"".join(
+        batch_of(
+            {
+                "feature": part.feature[[table]].astype(np.int32),
+                "bucket": part.bucket[[table]].astype(np.int16),
+                "threshold": part.threshold[[table]],
+                "leaf_share": part.leaf_shares[[table]].reshape(1, OUTPUTS, -1),
+            },
+            columns,
+        )
+        for table in range(first, part.n_tables)
+    )
+
+
+def read_part(header: PartHeader, tables: Sequence[Values]) -> ModelPart:
+    """Return the part that tables make; raise ModelError if that cannot be."""
+    if not 1 <= len(tables) <= MOST_TABLES:
+        raise ModelError(f"{len(tables)} tables, and there are 1 to {MOST_TABLES}")
+    if any(len(values) != 1 for table in tables for values in table.values()):
+        raise ModelError("a batch that is not one table")
+    feature, bucket, threshold, leaves = (
+        np.concatenate([table[column.name] for table in tables]) for column in header.columns()
+    )
+    features = tuple(Feature(f.name, f.owner) for f in header.features)
+    if feature.min() < 0 or feature.max() >= len(features):
+        raise ModelError(f"a test names a feature that is not one of the {len(features)}")
+    ours = np.array([f.owner == header.party for f in features])[feature]
+    if not (np.array_equal(bucket >= 0, ours) and np.array_equal(~np.isnan(threshold), ours)):
+        raise ModelError(f"thresholds of other tests than {header.party}'s")
+    if bucket.min() < -1 or bucket.max() >= _MOST_BUCKETS:
+        raise ModelError("a test names a bucket that cannot be")
+    unit = header.unit
+    return ModelPart(
+        protocol=header.protocol,
+        task=header.task,
+        features=features,
+        party=header.party,
+        feature=feature.astype(np.intp),
+        bucket=bucket.astype(np.intp),
+        threshold=threshold,
+        leaf_shares=leaves.reshape(len(tables), 1 << header.depth),
+        fraction_bits=header.fraction_bits,
+        unit=None if unit is None else LabelUnit(unit.centre, unit.scale),
+    )

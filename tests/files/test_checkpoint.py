@@ -1,0 +1,276 @@
+"""Checkpoints: tables are added, stages written whole, and whatever happens between is survived."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import stat
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from privet.boosting.federation import TrainingState
+from privet.errors import ModelError, UnavailableError
+from privet.files import checkpoint
+from privet.files.checkpoint import Checkpoints, checkpoint_bytes
+from tests.files.test_part_file import damaged, part
+
+RUN, LATER = "a" * 64, "b" * 64
+SAMPLES = 100
+
+
+def state(tables: int, seed: int = 0) -> TrainingState:
+    """Return what a participant has after some tables; the first ones are always the same."""
+    rng = np.random.default_rng(seed)
+    arrays: dict[str, Any] = {}
+    for name in ("feature", "bucket", "threshold"):
+        arrays[name] = np.concatenate([getattr(part(), name)] * 4)[:tables]
+    leaves = rng.integers(0, 1 << 32, (12, 4), dtype=np.uint32)[:tables]
+    scores = np.random.default_rng((seed, tables)).integers(0, 1 << 64, SAMPLES, dtype=np.uint64)
+    return TrainingState(replace(part(), **arrays, leaf_shares=leaves), scores)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "job.checkpoints"
+
+
+def opened(folder: Path) -> Checkpoints:
+    """Return the checkpoints as a new process finds them."""
+    return Checkpoints(folder, "the job", "the data")
+
+
+def written(folder: Path, tables: int = 3, run: str = RUN) -> Checkpoints:
+    """Return checkpoints after some tables."""
+    checkpoints = opened(folder)
+    for number in range(1, tables + 1):
+        checkpoints.save(state(number), run)
+    return checkpoints
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def same(one: TrainingState, other: TrainingState) -> bool:
+    arrays = ("feature", "bucket", "threshold", "leaf_shares")
+    return np.array_equal(one.scores, other.scores) and all(
+        np.array_equal(getattr(one.part, n), getattr(other.part, n), equal_nan=n == "threshold")
+        for n in arrays
+    )
+
+
+def test_two_stages_are_kept(folder: Path) -> None:
+    written(folder, 5)
+    run = RUN[:16]
+    assert names(folder) == [f"00004-{run}.scores", f"00005-{run}.scores", f"{run}.tables"]
+    assert opened(folder).stages() == [(4, RUN), (5, RUN)]
+    for tables in (4, 5):
+        found = opened(folder).load((tables, RUN))
+        assert same(found, state(tables))
+        assert found.scores.dtype == np.uint64
+        assert found.part.leaf_shares.dtype == np.uint32
+    assert {stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()} == {0o600}
+
+
+def test_tables_are_added_to_those_that_are_there(folder: Path) -> None:
+    checkpoints = written(folder, 1)
+    path = folder / f"{RUN[:16]}.tables"
+    before = path.read_bytes()
+    inode = path.stat().st_ino
+    sizes = []
+    for number in range(2, 7):
+        checkpoints.save(state(number), RUN)
+        assert path.read_bytes().startswith(before)
+        sizes.append(path.stat().st_size - len(before))
+        before = path.read_bytes()
+    assert path.stat().st_ino == inode
+    assert len(set(sizes)) == 1
+
+
+def test_what_is_expected_to_be_written_is_enough(folder: Path) -> None:
+    written(folder, 6)
+    scores, tables = checkpoint_bytes(SAMPLES, 6, 2)
+    assert max(path.stat().st_size for path in folder.glob("*.scores")) <= scores
+    assert (folder / f"{RUN[:16]}.tables").stat().st_size <= tables
+
+
+def test_a_later_run_goes_on_from_either_stage(folder: Path) -> None:
+    for tables in (4, 5):
+        shutil.rmtree(folder, ignore_errors=True)
+        written(folder, 5)
+        later = opened(folder)
+        assert same(later.load((tables, RUN)), state(tables))
+        later.save(state(tables + 1), LATER)
+        # The stage that it began from stays, with the tables that it stands for.
+        assert opened(folder).stages() == [(tables, RUN), (tables + 1, LATER)]
+        assert same(opened(folder).load((tables, RUN)), state(tables))
+        later.save(state(tables + 2), LATER)
+        assert opened(folder).stages() == [(tables + 1, LATER), (tables + 2, LATER)]
+        assert same(opened(folder).load((tables + 2, LATER)), state(tables + 2))
+        assert len(names(folder)) == 3
+
+
+class KilledError(BaseException):
+    """Ends a process at a moment of our choosing."""
+
+
+class Killer:
+    """Lets a number of system calls happen, and none after them."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, calls: int) -> None:
+        self.left = calls
+        for name in ("open", "fsync", "replace", "unlink"):
+            monkeypatch.setattr(os, name, partial(self._call, getattr(os, name)))
+
+    def _call(self, function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+        self.left -= 1
+        if self.left < 0:
+            raise KilledError
+        return function(*arguments, **options)
+
+
+def test_one_killed_at_any_moment_can_go_on(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There always is a whole stage, and it is the one that it began from or a later one."""
+    calls, ended = 0, False
+    while not ended:
+        shutil.rmtree(folder, ignore_errors=True)
+        written(folder, 3)
+        later = opened(folder)
+        later.load((3, RUN))
+        with monkeypatch.context() as patched:
+            Killer(patched, calls)
+            try:
+                for number in (4, 5, 6):
+                    later.save(state(number), LATER)
+                ended = True
+            except KilledError:
+                calls += 1
+        stages = opened(folder).stages()
+        assert max(stages) >= (3, RUN)
+        assert all(same(opened(folder).load(stage), state(stage[0])) for stage in stages)
+    assert stages == [(5, LATER), (6, LATER)]
+    assert calls > 20
+
+
+@pytest.mark.parametrize("kept", [0, 1, 300])
+def test_a_table_that_was_cut_short_is_left_out(folder: Path, kept: int) -> None:
+    """The process was killed while it added a table: its stages do not count it."""
+    checkpoints = written(folder, 3)
+    path = folder / f"{RUN[:16]}.tables"
+    size = path.stat().st_size
+    checkpoints.save(state(4), RUN)
+    (folder / f"00004-{RUN[:16]}.scores").unlink()
+    with path.open("r+b") as file:
+        file.truncate(size + kept)
+    again = opened(folder)
+    assert again.stages() == [(3, RUN)]
+    assert same(again.load((3, RUN)), state(3))
+    again.save(state(4), LATER)
+    assert same(opened(folder).load((4, LATER)), state(4))
+
+
+def test_a_disk_that_fills_up(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever could not be written, the stage before is there, and trying again succeeds."""
+    checkpoints = written(folder, 3)
+    real = os.fsync
+    for failing in (1, 2):  # the tables, then the scores
+        calls = 0
+
+        def full(descriptor: int, failing: int = failing) -> None:
+            nonlocal calls
+            calls += 1
+            if calls == failing:
+                raise OSError(28, "No space left on device")
+            real(descriptor)
+
+        monkeypatch.setattr("os.fsync", full)
+        with pytest.raises(UnavailableError, match=r"(tables|scores): cannot be written: No space"):
+            checkpoints.save(state(4), RUN)
+        monkeypatch.undo()
+        assert same(opened(folder).load((3, RUN)), state(3))
+        assert opened(folder).stages() == [(2, RUN), (3, RUN)]
+    # Of the table that did get on disk, nothing was counted: it is written again.
+    checkpoints.save(state(4), RUN)
+    assert same(opened(folder).load((4, RUN)), state(4))
+
+
+def test_what_killed_processes_left_is_removed(folder: Path) -> None:
+    checkpoints = written(folder, 1)
+    for name in (".00001-aa.scores.1234", ".aa.tables.1234", "cc.tables", "00001-cc.json"):
+        (folder / name).write_bytes(b"left")
+    (folder / "a note").write_bytes(b"of its owner")
+    checkpoints.save(state(2), RUN)
+    run = RUN[:16]
+    assert set(names(folder)) == {
+        f"00001-{run}.scores",
+        f"00002-{run}.scores",
+        f"{run}.tables",
+        "a note",
+    }
+
+
+def test_stages_of_the_version_before_are_refused(folder: Path) -> None:
+    folder.mkdir()
+    (folder / f"00001-{RUN[:16]}.json").write_text(
+        '{"seal":"0","format":"privet-checkpoint","version":2,"job":"the job"}'
+    )
+    with pytest.raises(
+        ModelError,
+        match=r"checkpoint file version 2; this software reads version 3: use the release that "
+        r"wrote it, or train again; remove .* to train from the first table",
+    ):
+        opened(folder).stages()
+
+
+def test_every_damage_is_noticed(folder: Path) -> None:
+    written(folder, 3)
+    chance = random.Random(0)
+    for path in sorted(folder.iterdir()):
+        content = path.read_bytes()
+        for _ in range(300):
+            changed = damaged(content, chance)
+            path.write_bytes(changed)
+            if changed.startswith(content):  # behind the last table: it does no harm there
+                continue
+            with pytest.raises(ModelError, match=r"remove .* to train from the first table"):
+                opened(folder).stages()
+        path.write_bytes(content)
+    assert opened(folder).stages() == [(2, RUN), (3, RUN)]
+
+
+def test_stages_whose_tables_are_gone(folder: Path) -> None:
+    written(folder, 3)
+    (folder / f"{RUN[:16]}.tables").unlink()
+    with pytest.raises(ModelError, match=r"tables: No such file .*; remove"):
+        opened(folder).stages()
+
+
+def test_a_stage_under_another_name(folder: Path) -> None:
+    written(folder, 3)
+    (folder / f"00003-{RUN[:16]}.scores").rename(folder / f"00003-{LATER[:16]}.scores")
+    with pytest.raises(ModelError, match="its name is not that of its content"):
+        opened(folder).stages()
+
+
+def test_stages_of_somebody_else(folder: Path) -> None:
+    written(folder, 1)
+    for job, data, what in (("x", "the data", "job"), ("the job", "x", "data")):
+        with pytest.raises(ModelError, match=f"belongs to another {what} than this one; remove"):
+            Checkpoints(folder, job, data).stages()
+
+
+def test_no_folder_is_no_stage(folder: Path) -> None:
+    assert opened(folder).stages() == []
+
+
+def test_all_of_them_go_when_the_model_is_safe(folder: Path) -> None:
+    written(folder, 2).clear()
+    assert not folder.exists()
+    assert checkpoint.VERSION == 3

@@ -31,6 +31,24 @@ def test_a_model_comes_back_bit_by_bit(tmp_path: Path) -> None:
     assert [p.name for p in tmp_path.iterdir()] == ["model.json"]
 
 
+def test_leaf_values_are_kept_by_output(tmp_path: Path) -> None:
+    save_model(MODEL, tmp_path / "model.json")
+    record = json.loads((tmp_path / "model.json").read_text())
+    assert (record["version"], record["base_score"]) == (2, [-0.1])
+    assert record["tables"][1]["leaf_values"] == [[1.0, 2.0, 3.0, 4.0]]
+
+
+def test_a_model_of_version_1_is_read(tmp_path: Path) -> None:
+    record = json.loads(_saved())
+    record.update(version=1, base_score=record["base_score"][0])
+    for table in record["tables"]:
+        table["leaf_values"] = table["leaf_values"][0]
+    (tmp_path / "model.json").write_text(json.dumps(record))
+    found = load_model(tmp_path / "model.json")
+    assert found == MODEL
+    assert found.leaf_values.tobytes() == MODEL.leaf_values.tobytes()
+
+
 def _changed(**changes: Any) -> bytes:
     record = json.loads(_saved())
     record.update(changes)
@@ -59,7 +77,8 @@ def _saved() -> bytes:
         (b"[" * 100_000, "not a model file"),
         (b"{}", "not a model file"),
         (_changed(format="other"), "not a model file"),
-        (_changed(version=2), "version 2; this software reads version 1"),
+        (_changed(version=3), "version 3; this software reads version 1 and 2: use the release"),
+        (_changed(version=1), "damaged: base_score: "),
         (_changed(version=True), "not a model file"),
         (_changed(colour="red"), "damaged: colour: is not known"),
         (_changed(task="ranking"), "damaged: task"),
@@ -67,8 +86,10 @@ def _saved() -> bytes:
         (_changed(tables=[{}] * 200_000), "damaged: tables.0.feature: is required"),
         (_changed(tables=[{}] * 9_000), "damaged: tables.0.feature: is required"),
         (_changed(features=[{"name": "a", "owner": "b"}] * 2), "same name and owner"),
-        (_changed(base_score="high"), "damaged: base_score"),
-        (_changed(base_score=float("nan")), "damaged|not a model file"),
+        (_changed(base_score=["high"]), "damaged: base_score.0"),
+        (_changed(base_score=[float("nan")]), "damaged|not a model file"),
+        (_changed(base_score=[]), "damaged: base_score"),
+        (_changed(base_score=[0.0, 0.0]), "a model of 2 outputs; this software knows those of one"),
         (_changed(features=[]), "damaged: a test names a feature"),
         (_changed(features=[{"name": "\x1b[2J", "owner": "x"}] * 2), "cannot be the name"),
         (_changed_table(feature=[0, 2]), "damaged: a test names a feature"),
@@ -79,14 +100,16 @@ def _saved() -> bytes:
         (_changed_table(feature=[0, -1]), "damaged: tables.0.feature.1"),
         (_changed_table(threshold=[True, 0.0]), "damaged: tables.0.threshold.0"),
         (_changed_table(threshold=["12.5", 0.0]), "damaged: tables.0.threshold.0"),
-        (_changed_table(leaf_values=[1e308] * 4), "damaged: a leaf value"),
+        (_changed_table(leaf_values=[[1e308] * 4]), "damaged: a leaf value"),
         (_changed_table(feature=[0.5, 1]), "damaged: tables.0.feature"),
         (_changed_table(bucket=[0]), "damaged: features, buckets"),
         (_changed_table(bucket=[0, 255]), "damaged: tables.0.bucket.1"),
         (_changed_table(threshold=[0.0]), "damaged: features, buckets"),
         (_changed_table(threshold=["NaN", 0.0]), "damaged: tables.0.threshold.0"),
-        (_changed_table(leaf_values=[0.0] * 3), "damaged: 2 tests need 4"),
-        (_changed_table(leaf_values=["0", 0, 0, 0]), "damaged: tables.0.leaf_values.0"),
+        (_changed_table(leaf_values=[[0.0] * 3]), "damaged: 2 tests need 4"),
+        (_changed_table(leaf_values=[[0.0] * 4] * 2), "differ in the number of outputs"),
+        (_changed_table(leaf_values=[0.0] * 4), "damaged: tables.0.leaf_values.0"),
+        (_changed_table(leaf_values=[["0", 0, 0, 0]]), "damaged: tables.0.leaf_values.0.0"),
         (_saved()[:-1], "not a model file"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",

@@ -22,23 +22,52 @@ from privet.files.records import (
 )
 
 FORMAT = "privet-model"
-VERSION = 1
+VERSION = 2
+_LeafValues = Annotated[list[float], Field(max_length=1 << 10), FailFast()]
+_PerOutput = Field(min_length=1, max_length=1000)
 
 
-class _TableRecord(Checked):
+class _TestsRecord(Checked):
     feature: Annotated[list[Index], PER_LEVEL, FailFast()]
     bucket: Annotated[list[Annotated[int, Field(ge=0, le=254)]], PER_LEVEL, FailFast()]
     threshold: Annotated[list[float | Infinity], PER_LEVEL, FailFast()]
-    leaf_values: Annotated[list[float], Field(max_length=1 << 10), FailFast()]
 
 
-class _ModelRecord(Checked):
+class _TableRecord(_TestsRecord):
+    leaf_values: Annotated[list[_LeafValues], _PerOutput, FailFast()]
+    """For every output, its leaf values."""
+
+
+class _HeadRecord(Checked):
     format: Literal["privet-model"]
-    version: Annotated[int, Field(ge=VERSION, le=VERSION)]
+    version: int
     task: Task
-    base_score: float
     features: Annotated[list[FeatureRecord], FailFast()]
+
+
+class _ModelRecord(_HeadRecord):
+    base_score: Annotated[list[float], _PerOutput]
+    """For every output, its score before the first table."""
     tables: Annotated[list[_TableRecord], Field(max_length=10_000), FailFast()]
+
+
+class _TableRecord1(_TestsRecord):
+    leaf_values: _LeafValues
+
+
+class _ModelRecord1(_HeadRecord):
+    """As version 1 has it: a model of one output."""
+
+    base_score: float
+    tables: Annotated[list[_TableRecord1], Field(max_length=10_000), FailFast()]
+
+    def upgraded(self) -> _ModelRecord:
+        """Return the same as it is written now."""
+        tables = [
+            _TableRecord(**{**vars(table), "leaf_values": [table.leaf_values]})
+            for table in self.tables
+        ]
+        return _ModelRecord(**{**vars(self), "base_score": [self.base_score], "tables": tables})
 
 
 def save_model(model: Model, path: str | Path) -> None:
@@ -47,14 +76,14 @@ def save_model(model: Model, path: str | Path) -> None:
         format="privet-model",
         version=VERSION,
         task=model.task,
-        base_score=model.base_score,
+        base_score=[model.base_score],
         features=[FeatureRecord(name=f.name, owner=f.owner) for f in model.features],
         tables=[
             _TableRecord(
                 feature=model.feature[table].tolist(),
                 bucket=model.bucket[table].tolist(),
                 threshold=[threshold_to_json(t) for t in model.threshold[table].tolist()],
-                leaf_values=model.leaf_values[table].tolist(),
+                leaf_values=[model.leaf_values[table].tolist()],
             )
             for table in range(model.n_tables)
         ],
@@ -64,7 +93,14 @@ def save_model(model: Model, path: str | Path) -> None:
 
 def load_model(path: str | Path) -> Model:
     """Read a model from a file; raise ModelError if it is not one, or not a sound one."""
-    record = read_record(path, FORMAT, {VERSION: _ModelRecord})
+    kinds: dict[int, type[_ModelRecord1] | type[_ModelRecord]]
+    kinds = {1: _ModelRecord1, VERSION: _ModelRecord}
+    record = read_record(path, FORMAT, kinds)
+    if isinstance(record, _ModelRecord1):
+        record = record.upgraded()
+    outputs = len(record.base_score)
+    if outputs != 1:
+        raise ModelError(f"{path}: a model of {outputs} outputs; this software knows those of one")
     try:
         return _to_model(record)
     except InputError as error:
@@ -79,14 +115,16 @@ def _to_model(record: _ModelRecord) -> Model:
     for table in record.tables:
         if (len(table.bucket), len(table.threshold)) != (depth, depth):
             raise ModelError("features, buckets and thresholds differ in number")
-        if len(table.leaf_values) != 1 << depth:
+        if len(table.leaf_values) != len(record.base_score):
+            raise ModelError("tables and base scores differ in the number of outputs")
+        if any(len(values) != 1 << depth for values in table.leaf_values):
             raise ModelError(f"{depth} tests need {1 << depth} leaf values in every table")
     return Model(
         task=record.task,
         features=tuple(Feature(f.name, f.owner) for f in record.features),
-        base_score=record.base_score,
+        base_score=record.base_score[0],
         feature=np.array([table.feature for table in record.tables], dtype=np.intp),
         bucket=np.array([table.bucket for table in record.tables], dtype=np.intp),
         threshold=np.array([[float(t) for t in table.threshold] for table in record.tables]),
-        leaf_values=np.array([table.leaf_values for table in record.tables]),
+        leaf_values=np.array([table.leaf_values[0] for table in record.tables]),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -18,7 +19,15 @@ def write(folder: Path, page: Path, drawn: Sequence[str], quick: bool) -> None:
     """Write the page; a quick one says that it is one."""
     found = {path.stem: load(path) for path in sorted(folder.glob("*.csv"))}
     text = "\n".join(_lines(found, folder.name, drawn, quick))
-    page.write_text(text.rstrip() + "\n", encoding="utf-8")
+    lines = [line for long in text.rstrip().split("\n") for line in _wrapped(long)]
+    page.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def _wrapped(line: str) -> list[str]:
+    """Wrap a paragraph, which is one line; tables, figures and titles stay as they are."""
+    if line.startswith(("|", "#", "!", "    ")):
+        return [line]
+    return textwrap.wrap(line, 100, break_long_words=False, break_on_hyphens=False) or [""]
 
 
 def _lines(found: dict[str, Rows], folder: str, drawn: Sequence[str], quick: bool) -> Iterator[str]:

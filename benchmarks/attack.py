@@ -35,14 +35,14 @@ from privet.arithmetic.rings import BITS, Z36, Ring, RingArray
 from privet.arithmetic.shares import Share
 from privet.arrays import FloatArray
 from privet.boosting.binning import bucket_columns
-from privet.boosting.federation import PREDICTION_BITS, Federation, PartyData, train
+from privet.boosting.federation import Federation, PartyData, train
 from privet.boosting.model import Feature
-from privet.boosting.params import Params
-from privet.config import Task
 from privet.runtime.correlations import LiveSource
 from privet.runtime.party import Party
 from privet.runtime.roles import DEALER, run_dealer
 from privet.runtime.runtime import Runtime
+from privet.terms.objective import OBJECTIVES
+from privet.terms.params import Params
 from privet.transport.memory import memory_channels
 
 ROOT = Path(__file__).parents[1]
@@ -120,9 +120,9 @@ class Spy(Party):
         self._keep("opened", masked.ring, found[0])
         return found
 
-    def publish(self, own: Any, kinds: Any) -> Any:
+    def publish(self, *arguments: Any) -> Any:
         """Keep what the honest participant publishes."""
-        for k, position, array in super().publish(own, kinds):
+        for k, position, array in super().publish(*arguments):
             if k == HONEST:
                 self.published.append(np.array(array))
             yield k, position, array
@@ -136,7 +136,7 @@ class Staged:
     truth: dict[str, FloatArray] = field(default_factory=dict)
 
 
-def stage(protocol: str, task: Task, seed: int) -> Staged:
+def stage(protocol: str, task: str, seed: int) -> Staged:
     """Train two tables on features that have nothing to do with each other."""
     rng = np.random.default_rng(seed)
     names = ("party1", "party2", "party3")
@@ -148,7 +148,7 @@ def stage(protocol: str, task: Task, seed: int) -> Staged:
         bucket_columns(name, ["a", "b"], own, 8) for name, own in zip(names, columns, strict=True)
     ]
     features = tuple(Feature(f, name) for name in names for f in ("a", "b"))
-    bits = PREDICTION_BITS[task]
+    bits = params.objective.prediction_bits
     federation = Federation(protocol, params, names, features, HONEST, bits)
     plan = federation.plan(SAMPLES)
     inputs = [PartyData(own, label if k == HONEST else None) for k, own in enumerate(parties)]
@@ -192,9 +192,7 @@ def view(spies: Sequence[Spy]) -> FloatArray:
         found += _numbers(opened)
         rest = opened.ring.subtract(opened.values, _sum(shown).values)
         found += _numbers(Column(opened.ring, rest))
-    for message in others[0].published:
-        cuts = message.nbytes * 2 // 9 // SAMPLES
-        values = Z36.from_wire(message, cuts * SAMPLES).reshape(cuts, SAMPLES)
+    for values in others[0].published:
         found += _numbers(Column(Z36, values))
     return np.stack(found, axis=1)
 
@@ -247,9 +245,8 @@ def attack(staged: Staged, seed: int) -> dict[str, tuple[float, float]]:
 
 def one(protocol: str, sessions: int) -> Results:
     """Attack sessions of a protocol, of both tasks; return means and intervals."""
-    tasks: tuple[Task, Task] = ("regression", "classification")
     results: Results = {}
-    for task in tasks:
+    for task in OBJECTIVES:
         found = [attack(stage(protocol, task, seed), seed) for seed in range(sessions)]
         results[task] = {}
         for secret in found[0]:

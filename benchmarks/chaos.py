@@ -21,13 +21,13 @@ import numpy as np
 
 from privet.boosting.binning import bucket_columns
 from privet.boosting.model import Model
-from privet.boosting.params import Params
 from privet.boosting.part import join
 from privet.boosting.trainer import train
 from privet.data.datasets import load_dataset
 from privet.data.partition import split_rows
 from privet.files.part_file import load_part
 from privet.laboratory.local_federation import LocalFederation
+from privet.terms.params import Params
 
 TABLES, DEPTH = 8, 3
 LATEST = 12.0

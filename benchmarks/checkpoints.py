@@ -42,7 +42,7 @@ def part_of(tables: int, depth: int, rng: np.random.Generator) -> ModelPart:
         feature=feature,
         bucket=np.where(ours, rng.integers(0, 32, feature.shape), -1),
         threshold=np.where(ours, rng.normal(size=feature.shape), np.nan),
-        leaf_shares=rng.integers(0, 1 << 32, (tables, 1 << depth), dtype=np.uint32),
+        leaf_shares=rng.integers(0, 1 << 32, (tables, 1, 1 << depth), dtype=np.uint32),
         fraction_bits=18,
         unit=None,
     )
@@ -71,7 +71,7 @@ def main(tables: int = 50, depth: int = 5, samples: int = 16_512) -> None:
     """Write checkpoints and a part, read them, and print a line for each."""
     rng = np.random.default_rng(0)
     part = part_of(tables, depth, rng)
-    scores = rng.integers(0, 1 << 63, samples, dtype=np.uint64)
+    scores = rng.integers(0, 1 << 63, (1, samples), dtype=np.uint64)
     written, taken = [], []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

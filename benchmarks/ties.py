@@ -21,10 +21,10 @@ from privet import Experiment, run
 from privet.arithmetic.rings import Z36, RingArray, signed
 from privet.arrays import FloatArray
 from privet.runtime.runtime import Runtime
-from privet.suites.masked import table
-from privet.suites.masked.division import whole
+from privet.suites.masked import cuts
+from privet.suites.masked.quotient import whole
+from privet.suites.masked.samples import Sums
 from privet.suites.masked.scales import Scales
-from privet.suites.masked.table import Nodes
 
 SIZES = {"california": (50, 5), "credit": (10, 4), "breast-cancer": (10, 3)}
 
@@ -36,19 +36,18 @@ class Recorder:
         self.levels: dict[int, dict[int, list[Any]]] = defaultdict(dict)
         self._lock = threading.Lock()
         self._count: dict[int, int] = defaultdict(int)
-        self._scores = table._scores
+        self._scores = cuts._scores
 
-    def __call__(self, runtime: Runtime, scales: Scales, nodes: Nodes, handicap: RingArray) -> Any:
+    def __call__(self, runtime: Runtime, scales: Scales, sums: Sums, handicap: RingArray) -> Any:
         """Stand in for the suite's own function."""
-        found = self._scores(runtime, scales, nodes, handicap)
+        found = self._scores(runtime, scales, sums, handicap)
         me = runtime.index
         if me >= 0:
-            totals = nodes.g.share(me).sum(1).part, nodes.h.share(me).sum(1).part
+            shares = (found, sums.g, sums.h, sums.total_g, sums.total_h)
             with self._lock:
                 level = self._count[me]
                 self._count[me] += 1
-                parts = [found.part, nodes.sums_g.part, nodes.sums_h.part, *totals]
-                self.levels[level][me] = [*(p.copy() for p in parts), scales, handicap]
+                self.levels[level][me] = [*(x.part.copy() for x in shares), scales, handicap]
         return found
 
 
@@ -65,7 +64,7 @@ def errors(level: dict[int, list[Any]]) -> tuple[float, float]:
 
     g, h = real(sums[1], scales.g_bits), real(sums[2], scales.h_bits)
     all_g, all_h = real(sums[3], scales.g_bits), real(sums[4], scales.h_bits)
-    exact = (g**2 / (h + l2) + (all_g - g) ** 2 / (all_h - h + l2)).sum(2)
+    exact = (g**2 / (h + l2) + (all_g - g) ** 2 / (all_h - h + l2)).sum((2, 3))
     lowered = 1 - handicap.astype(float) / whole(scales)
     ratio = signed(sums[0]).astype(float) / (exact * lowered[:, None])
     near = ratio[exact >= 0.9 * exact.max()]
@@ -89,12 +88,12 @@ def main() -> None:
         params = {"tables": tables, "depth": depth, "buckets": 32, "l2": 1.0, "learning_rate": 1.0}
         for seed in range(arguments.seeds):
             recorder = Recorder()
-            original = table._scores
-            table._scores = recorder
+            original = cuts._scores
+            cuts._scores = recorder
             try:
                 _, report = run(Experiment(data=name, n_parties=4, seed=seed, params=params))
             finally:
-                table._scores = original
+                cuts._scores = original
             found = [errors(level) for _, level in sorted(recorder.levels.items())]
             noise, gaps = zip(*found, strict=True)
             print(

@@ -11,6 +11,8 @@ from hypothesis import settings
 
 from privet import DataSet, load_dataset
 
+pytest.register_assert_rewrite("tests.runtime.harness")
+
 # A busy machine must not fail a test, nor a rare example the build: at home they are random.
 settings.register_profile("privet", deadline=None, derandomize="CI" in os.environ)
 settings.load_profile("privet")

@@ -13,7 +13,7 @@ import numpy as np
 
 from privet.arithmetic.exact import nearest
 from privet.cli.app import main
-from privet.gates import waves
+from privet.gates import sigmoid_series
 from privet.suites.masked import scales, suite
 
 
@@ -26,7 +26,7 @@ def reciprocal() -> tuple[Fraction, ...]:
 
 def coefficients() -> tuple[tuple[int, ...], tuple[int, ...]]:
     x = np.linspace(-16, 16, 8001)
-    w = (2 * np.arange(waves.HARMONICS) + 1) * 2 * np.pi / 64
+    w = (2 * np.arange(sigmoid_series.HARMONICS) + 1) * 2 * np.pi / 64
     sigmoid = 1 / (1 + np.exp(-x))
     series = np.concatenate([np.sin(np.outer(x, w)), w * np.cos(np.outer(x, w))])
     target = np.concatenate([sigmoid - 0.5, sigmoid * (1 - sigmoid)])
@@ -39,7 +39,7 @@ def coefficients() -> tuple[tuple[int, ...], tuple[int, ...]]:
 if __name__ == "__main__":
     for module, name, function in (
         (scales, "_reciprocal", reciprocal),
-        (waves, "coefficients", coefficients),
+        (sigmoid_series, "coefficients", coefficients),
         (suite, "coefficients", coefficients),
     ):
         setattr(module, name, function)

@@ -68,7 +68,7 @@ def test_simulate(tmp_path: Path) -> None:
 
 
 def test_a_reader_that_leaves_does_not_lose_the_files(tmp_path: Path) -> None:
-    options = "--data breast-cancer --protocol plain --save m.json"
+    options = "--data breast-cancer --protocol plain --tables 10 --depth 3 --save m.json"
     command = f"{sys.executable} -m privet simulate {options} | true"
     subprocess.run(["/bin/sh", "-c", command], cwd=tmp_path, timeout=60, check=False)  # noqa: S603
     assert load_model(tmp_path / "m.json").n_tables == 10
@@ -77,18 +77,19 @@ def test_a_reader_that_leaves_does_not_lose_the_files(tmp_path: Path) -> None:
 def test_the_base_score_is_passed_on(tmp_path: Path) -> None:
     done = privet(
         *("simulate", "--data", "breast-cancer", "--protocol", "plain"),
-        *("--base-score", "0.5", "--save", "m.json"),
+        *("--tables", "10", "--depth", "3", "--base-score", "0.5", "--save", "m.json"),
         cwd=tmp_path,
     )
     assert done.returncode == 0, done.stderr
-    assert load_model(tmp_path / "m.json").base_score == 0.5
+    assert load_model(tmp_path / "m.json").base_score.tolist() == [0.5]
 
 
 def test_names_are_shown_as_they_are(tmp_path: Path) -> None:
     """A column name that looks like markup is text."""
     rows = "\n".join(f"{i},{i % 7},{int(i > 20)}" for i in range(40))
     (tmp_path / "t.csv").write_text(f"[red]a[/red],b,label\n{rows}\n")
-    done = privet("simulate", "--data", "t.csv", "--parties", "2", "--depth", "1", cwd=tmp_path)
+    few = ("--tables", "10", "--depth", "1", "--learning-rate", "1")
+    done = privet("simulate", "--data", "t.csv", "--parties", "2", *few, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "[red]a[/red] < " in done.stdout
 

@@ -38,7 +38,7 @@ def test_a_value_is_frozen() -> None:
         ("learning_rate", 1.5, "less than or equal to 1"),
         ("learning_rate", math.nan, "finite"),
         ("base_score", math.nan, "finite"),
-        ("task", "ranking", "'regression' or 'classification', got 'ranking'"),
+        ("task", "ranking", "'ranking' is none of regression, classification"),
         ("tables", "10", "valid integer, got '10'"),
         ("tables", True, "valid integer, got True"),
         ("trees", 3, "is not known"),

@@ -17,7 +17,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from privet.config import Task
 from privet.laboratory.local_federation import NAMES, Ended, LocalFederation
 from privet.runtime.launcher import TUNED
 from tests.federation.harness import model_of, prepare
@@ -89,7 +88,7 @@ def train(local: LocalFederation, module: str = "privet") -> dict[str, Ended]:
 
 
 @pytest.mark.parametrize("task", ["regression", "classification"])
-def test_unlike_machines_train_the_reference_s_model(tmp_path: Path, task: Task) -> None:
+def test_unlike_machines_train_the_reference_s_model(tmp_path: Path, task: str) -> None:
     local = prepare(tmp_path, tables=4, names=NAMES, task=task)
     ended = train(local)
     assert {name: end.code for name, end in ended.items()} == dict.fromkeys(ended, 0), ended
@@ -99,7 +98,7 @@ def test_unlike_machines_train_the_reference_s_model(tmp_path: Path, task: Task)
 
 
 @pytest.mark.parametrize("task", ["regression", "classification"])
-def test_numbers_by_floating_point_are_refused(tmp_path: Path, task: Task) -> None:
+def test_numbers_by_floating_point_are_refused(tmp_path: Path, task: str) -> None:
     """The control: what participants would multiply shares with differs, and they find out."""
     local = prepare(tmp_path, tables=1, names=NAMES, task=task)
     ended = train(local, "tests.floating_numbers")

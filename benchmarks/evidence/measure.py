@@ -19,7 +19,7 @@ from privet import Params, load_dataset
 from privet.arrays import FloatArray
 from privet.boosting.binning import bucket_columns
 from privet.boosting.estimate import Estimate, estimate
-from privet.boosting.federation import PREDICTION_BITS, Federation
+from privet.boosting.federation import Federation
 from privet.boosting.model import Feature, Model
 from privet.boosting.trainer import Federated, train, train_federated
 from privet.data.datasets import DataSet
@@ -83,8 +83,9 @@ def _learn(row: Row, rows: Frame, test: Frame, params: Params) -> list[Figures]:
         for party in split_columns(rows, row.parties)
     ]
     model = train(parties, rows.label, params, row.protocol)
+    objective = params.objective
     return [
-        {"table": count, **evaluate(params.task, _first(model, count).predict(test.columns), test)}
+        {"table": count, **evaluate(objective, _first(model, count).predict(test.columns), test)}
         for count in range(1, params.tables + 1)
     ]
 
@@ -129,7 +130,7 @@ def _catboost(rows: Frame, test: Frame, params: Params) -> list[Figures]:
     for count in range(1, params.tables + 1):
         predicted = model.predict(test.columns.T, prediction_type=kind, ntree_end=count)
         values = np.asarray(predicted if regression else predicted[:, 1], dtype=np.float64)
-        found.append({"table": count, **evaluate(params.task, values, test)})
+        found.append({"table": count, **evaluate(params.objective, values, test)})
     return found
 
 
@@ -205,7 +206,7 @@ def cost_of(row: Row, parties: list[Any], params: Params) -> Estimate:
         parties=tuple(party.owner for party in parties),
         features=tuple(Feature(name, party.owner) for party in parties for name in party.names),
         active=len(parties) - 1,
-        prediction_bits=PREDICTION_BITS[params.task],
+        prediction_bits=params.objective.prediction_bits,
     )
     return estimate(federation, federation.plan(parties[0].n_samples))
 

@@ -8,11 +8,10 @@ from collections.abc import Mapping
 import numpy as np
 
 from privet.boosting.estimate import Estimate, Time, estimate, time_of
-from privet.boosting.federation import PREDICTION_BITS, Federation
+from privet.boosting.federation import Federation
 from privet.boosting.model import Feature
-from privet.boosting.params import Params
-from privet.config import Task
 from privet.runtime.network import Network
+from privet.terms.params import Params
 
 _IN_MEMORY = 1 << 26
 """Indicator matrices of more elements lie in a file, and are read for every level."""
@@ -42,15 +41,15 @@ def by_paper(row: Mapping[str, str]) -> tuple[Estimate, Time]:
         for k, part in enumerate(np.array_split(np.arange(int(row["features"])), len(parties)))
         for _ in part
     ]
-    task: Task = "regression" if row["task"] == "regression" else "classification"
     sizes = {name: int(row[name]) for name in ("tables", "depth", "buckets")}
+    params = Params(task=row["task"], learning_rate=1.0, **sizes)
     federation = Federation(
         protocol="paper",
-        params=Params(task=task, learning_rate=1.0, **sizes),
+        params=params,
         parties=parties,
         features=tuple(Feature(str(j), owner) for j, owner in enumerate(owners)),
         active=len(parties) - 1,
-        prediction_bits=PREDICTION_BITS[task],
+        prediction_bits=params.objective.prediction_bits,
     )
     cost = estimate(federation, federation.plan(int(row["samples"])))
     return cost, _time(row, cost)

@@ -6,7 +6,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from privet.boosting.model import Feature, Model
-from privet.boosting.params import Params
 from privet.data.datasets import DATASETS, DataSet, load_dataset
 from privet.data.frame import Frame
 from privet.data.reader import read_frame
@@ -21,6 +20,7 @@ from privet.errors import (
 from privet.files.model_file import load_model, save_model
 from privet.laboratory.experiment import Experiment, run
 from privet.laboratory.report import Report
+from privet.terms.params import Params
 from privet.version import __version__
 
 if TYPE_CHECKING:

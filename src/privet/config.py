@@ -6,7 +6,7 @@ import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 from typing_extensions import Self
@@ -17,8 +17,6 @@ if sys.version_info >= (3, 11):
     import tomllib
 else:
     import tomli as tomllib
-
-Task: TypeAlias = Literal["regression", "classification"]
 
 _MOST_COMPLAINTS = 5
 

@@ -132,7 +132,8 @@ class ResultError(PrivetError):
 
     def __str__(self) -> str:
         return (
-            f"{super().__str__()}: a share was damaged, a machine computes wrongly, or the data "
-            "are beyond what the protocol can do. Nothing of this table is kept; the same commands "
-            "go on after the one before. If it happens again, please report it"
+            f"{super().__str__()}: nothing of this table is kept, and the same commands go on "
+            "after the one before. If it happens again there, the data ask for more than the "
+            "protocol can compute: train anew with a smaller learning_rate or a larger l2. "
+            "Otherwise a share was damaged or a machine computes wrongly: please report it"
         )

@@ -6,7 +6,6 @@ PrivetRegressor().fit([X_bank, X_telecom, X_shop], y)  # one table per party, la
 
 from __future__ import annotations
 
-import operator
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -28,12 +27,10 @@ from typing_extensions import Self
 from privet.arrays import FloatArray
 from privet.boosting.binning import bucket_columns
 from privet.boosting.model import Model
-from privet.boosting.params import Params
 from privet.boosting.trainer import DEFAULT_PROTOCOL, train
-from privet.config import Task
 from privet.errors import DataError, ParameterError
+from privet.terms.params import Params, hyper_parameters, spelled_out
 
-_DEFAULT = Params(task="regression")
 _CHECKS: dict[str, Any] = {"dtype": np.float64, "ensure_all_finite": "allow-nan"}
 
 
@@ -52,8 +49,8 @@ class FederatedEstimator(BaseEstimator):
         A sequence of sequences, or a mapping from party names to sequences: the columns of each
         party, by position or name. The last party holds the label. Not used when `fit` is given
         one table per party.
-    tables, depth, buckets, l2, learning_rate, base_score
-        The hyper-parameters, as in `privet.Params`.
+    **params
+        The hyper-parameters, by name, as in `privet.Params`.
 
     Attributes
     ----------
@@ -70,26 +67,20 @@ class FederatedEstimator(BaseEstimator):
     n_features_in_: int
     feature_names_in_: npt.NDArray[np.object_]
 
+    @spelled_out()
     def __init__(
         self,
         *,
         protocol: str = DEFAULT_PROTOCOL,
         partition: int | Sequence[Sequence[Any]] | Mapping[str, Sequence[Any]] = 2,
-        tables: int = _DEFAULT.tables,
-        depth: int = _DEFAULT.depth,
-        buckets: int = _DEFAULT.buckets,
-        l2: float = _DEFAULT.l2,
-        learning_rate: float = _DEFAULT.learning_rate,
-        base_score: float | None = _DEFAULT.base_score,
+        **params: Any,
     ) -> None:
         self.protocol = protocol
         self.partition = partition
-        self.tables = tables
-        self.depth = depth
-        self.buckets = buckets
-        self.l2 = l2
-        self.learning_rate = learning_rate
-        self.base_score = base_score
+        for name, field in hyper_parameters().items():
+            setattr(self, name, params.pop(name, field.default))
+        if params:
+            raise TypeError(f"{type(self).__name__} has no parameter {next(iter(params))!r}")
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -109,7 +100,7 @@ class FederatedEstimator(BaseEstimator):
         """The position of every feature of the model among the columns given to `fit`."""
         return np.concatenate([np.asarray(p, dtype=np.intp) for p in self.partition_.values()])
 
-    def _fit(self, X: Any, label: FloatArray, task: Task) -> None:
+    def _fit(self, X: Any, label: FloatArray, task: str) -> None:
         params = self._params(task)
         X, partition = self._join(X)
         check_consistent_length(X, label)
@@ -123,15 +114,20 @@ class FederatedEstimator(BaseEstimator):
         self.model_: Model = train(parties, label, params, self.protocol)
         self.partition_ = partition
 
-    def _params(self, task: Task) -> Params:
+    def _params(self, task: str) -> Params:
         values: dict[str, object] = {"task": task}
-        for name in ("tables", "depth", "buckets"):
-            # A grid search hands over numpy's integers.
+        for name, field in hyper_parameters().items():
+            # A grid search hands over numpy's numbers.
             value = getattr(self, name)
-            values[name] = operator.index(value) if isinstance(value, np.integer) else value
-        for name in ("l2", "learning_rate", "base_score"):
-            value = getattr(self, name)
-            values[name] = float(value) if isinstance(value, (np.number, int)) else value
+            if isinstance(value, np.generic):
+                value = value.item()
+            if (
+                isinstance(value, int)
+                and not isinstance(value, bool)
+                and field.annotation is not int
+            ):
+                value = float(value)
+            values[name] = value
         return Params.parse(values)
 
     def _predict(self, X: Any) -> FloatArray:

@@ -64,8 +64,7 @@ def test_the_circle_s_corners() -> None:
 def test_known_sums_come_out_as_known() -> None:
     """The digests themselves: another machine, numpy or Python must have the same."""
     assert {name: digest[:16] for name, digest in probe().items()} == {
-        "random numbers": "f03c762b5eb838ef",
-        "sines": "6a82a78936305773",
-        "matrix products": "278499936e4fd521",
-        "sums by bucket": "feec563a1ce0c6ae",
+        "random numbers": "adaabd7b0e9b3538",
+        "sines": "8716c573b0dc3742",
+        "sums by bucket": "75c27a91a1fc4146",
     }

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from privet.arithmetic.rings import BITS, Z32, Z64
-from privet.arithmetic.shares import Share, concatenate, stack
+from privet.arithmetic.rings import BITS, Z8, Z32, Z36, Z64, integers_modulo
+from privet.arithmetic.shares import Elements, Share, concatenate, stack
 
 
 @pytest.fixture
@@ -70,6 +70,57 @@ def test_linear_operations(share: Share) -> None:
     assert concatenate([share, share], axis=1).shape == (2, 6)
     assert stack([share, share]).shape == (2, 2, 3)
     assert len(share) == 2
+    assert share.size == 6
+    assert share.array is share.part
+
+
+def test_elements_are_as_shares_but_open() -> None:
+    """A mask at the dealer, or what was opened: the same operations, of the same kind."""
+    values = np.arange(6, dtype=np.uint64).reshape(2, 3)
+    elements = Elements(values, Z64)
+    assert repr(elements) == "<Elements of shape (2, 3) over Z64>"
+    results = (
+        elements + elements,
+        elements - elements,
+        -elements,
+        elements * 3,
+        elements[0],
+        elements.sum(1),
+        elements.cumsum(0),
+        elements.sum_slices([1, 3]),
+        elements.to_ring(Z32),
+        concatenate([elements, elements]),
+        stack([elements, elements]),
+    )
+    for result in results:
+        assert type(result) is Elements
+        assert result.known
+    assert (results[3].array == 3 * values).all()
+    assert not hasattr(elements, "part")
+
+
+@pytest.mark.parametrize("ring", [Z64, Z32, Z36], ids=lambda ring: ring.name)
+def test_sums_of_slices(ring: Any) -> None:
+    """Of the last axis; a slice may be empty, the first and the last as well."""
+    part = np.random.default_rng(0).integers(0, 1 << 32, (2, 10), dtype=np.uint64)
+    share = Share(part.astype(ring.dtype), ring)
+    for ends in ([10], [3, 10], [0, 4, 4, 10], [5, 10, 10], [0, 0, 10], [3, 7]):
+        starts = [0, *ends[:-1]]
+        expected = [ring.sum(share.part[:, i:j], 1) for i, j in zip(starts, ends, strict=True)]
+        found = share.sum_slices(ends)
+        assert (found.part == np.stack(expected, axis=1)).all()
+        assert Share.unknown(share.shape, ring).sum_slices(ends).shape == found.shape
+
+
+def test_a_smaller_ring(share: Share) -> None:
+    big = Share(np.array([2**63 + 5, 300, 2**64 - 1], dtype=np.uint64), Z64)
+    assert big.to_ring(Z32).part.tolist() == [5, 300, 2**32 - 1]
+    assert big.to_ring(Z8).part.tolist() == [5, 44, 255]
+    one = integers_modulo(1)
+    assert one.reduce(big.to_ring(one).part).tolist() == [1, 0, 1]
+    assert big.to_ring(Z36).ring is Z36
+    with pytest.raises(AssertionError):
+        big.to_ring(Z32).to_ring(Z64)
 
 
 def test_what_cannot_be_combined(share: Share) -> None:
@@ -95,22 +146,55 @@ def test_what_cannot_be_combined(share: Share) -> None:
         operator.neg,
         lambda x: x * np.ones((4, 1, 1), dtype=np.uint64),
         lambda x: x.sum(1),
+        lambda x: x.sum(-1),
+        lambda x: x.sum((0, 1)),
+        lambda x: x.sum(),
         lambda x: x.cumsum(0),
+        lambda x: x.sum_slices([1, 1, 3]),
+        lambda x: x.to_ring(Z36),
+        lambda x: x[1, 2],
         lambda x: x[:, 1:],
         lambda x: x[..., [0, 0, 2]],
         lambda x: x.reshape(6),
         lambda x: x.transpose(1, 0),
         lambda x: x.broadcast_to((5, 2, 3)),
         lambda x: concatenate([x, x]),
+        lambda x: concatenate([x, x], axis=1),
+        lambda x: stack([x, x]),
         lambda x: stack([x, x], axis=1),
+        lambda x: stack([x, x], axis=2),
     ],
 )
 def test_the_dealer_follows_the_shapes(share: Share, operation: Callable[[Share], Share]) -> None:
     """Without data, and without memory: an unknown share of any size is one number."""
-    unknown = Share.unknown(share.shape, Z64)
-    result = operation(unknown)
-    assert result.shape == operation(share).shape
-    assert not result.known
-    with pytest.raises(AssertionError, match="the dealer has no data"):
-        _ = result.part
-    assert Share.unknown((10**6, 10**6), Z64).shape == (10**6, 10**6)
+    for given in (share, Elements(share.part, Z64)):
+        known = operation(given)  # type: ignore[arg-type]
+        result = operation(type(given).unknown(given.shape, Z64))  # type: ignore[arg-type]
+        assert result.shape == known.shape
+        assert result.ring is known.ring
+        assert type(result) is type(known) is type(given)
+        assert known.known
+        assert not result.known
+        with pytest.raises(AssertionError, match="only the shape of these elements is known here"):
+            _ = result.array
+    with pytest.raises(AssertionError, match="only the shape of these elements is known here"):
+        _ = operation(Share.unknown(share.shape, Z64)).part
+
+
+def test_unknown_elements_take_no_memory() -> None:
+    huge = Share.unknown((10**6, 10**6), Z64)
+    assert huge.shape == (10**6, 10**6)
+    assert (huge + huge - huge).shape == (10**6, 10**6)
+    assert (-huge * 3).cumsum(1).sum(0).shape == (10**6,)
+    assert stack([huge, huge]).to_ring(Z32).reshape(-1).size == 2 * 10**12
+
+
+def test_the_unknown_with_the_known_is_unknown(share: Share) -> None:
+    unknown = Share.unknown((4, 1, 3), Z64)
+    for result in (share + unknown, unknown + share, unknown - share):
+        assert result.shape == (4, 2, 3)
+        assert not result.known
+    mixed = [share, Share.unknown((2, 3), Z64)]
+    assert not concatenate(mixed).known
+    assert not stack(mixed).known
+    assert not stack(mixed[::-1]).known

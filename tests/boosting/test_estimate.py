@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from tests.boosting.test_federation import trial, within
+from tests.runtime.harness import measured_steps, play
 
 from privet import Experiment, run
-from privet.boosting.estimate import Estimate
+from privet.boosting.estimate import Estimate, estimate
+from privet.runtime.counter import Cost
 
 
 @pytest.mark.parametrize("protocol", ["masked", "paper"])
@@ -14,8 +17,24 @@ def test_the_estimate_is_exact(protocol: str) -> None:
     experiment = Experiment(data="breast-cancer", n_parties=3, protocol=protocol, params=params)
     told: list[Estimate] = []
     report = run(experiment, on_estimate=told.append)[1]
-    (estimate,) = told
-    assert estimate.rounds == report.rounds.total
-    assert estimate.online == report.bytes.online_total + report.bytes.setup_total
-    assert estimate.offline == report.bytes.offline_total
-    assert estimate.memory > 0
+    (found,) = told
+    assert found.rounds == report.rounds.total
+    assert found.online == report.bytes.online_total + report.bytes.setup_total
+    assert found.offline == report.bytes.offline_total
+    assert found.memory > 0
+
+
+@pytest.mark.parametrize("task", ["regression", "classification"])
+@pytest.mark.parametrize("reveal_loss", [False, True])
+def test_the_estimate_of_a_training(task: str, reveal_loss: bool) -> None:
+    """Whether the loss is revealed, too, and wherever it goes on from."""
+    program, inputs = trial([2, 1, 2], 0, "masked", task=task, tables=3, reveal_loss=reveal_loss)
+    steps = measured_steps(play(program, 3, inputs))
+    setup, tables = within(steps, "setup"), within(steps, "table")
+    assert tables.rounds % 3 == tables.online % 3 == tables.offline % 3 == 0
+    for done in range(3):
+        found = estimate(program.federation, program.plan, done)
+        left = [x // 3 * (3 - done) for x in (tables.rounds, tables.online, tables.offline)]
+        assert Cost(found.rounds, found.online, found.offline) == setup + Cost(*left)
+    nothing = estimate(program.federation, program.plan, 3)
+    assert (nothing.rounds, nothing.online, nothing.offline) == (0, 0, 0)

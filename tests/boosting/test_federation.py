@@ -8,24 +8,26 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.runtime.harness import play
-from tests.runtime.test_party import measured
+from tests.runtime.harness import check_count, play
 
+from privet.arithmetic.rings import Z64
+from privet.arithmetic.shares import Share
 from privet.arrays import FloatArray
 from privet.boosting.binning import BucketedColumns, bucket_columns
-from privet.boosting.federation import PREDICTION_BITS, Federation, PartyData
+from privet.boosting.estimate import count
+from privet.boosting.federation import Federation, PartyData
 from privet.boosting.inference import Query, predict, tell_unit
 from privet.boosting.model import Feature, Model
-from privet.boosting.objective import sigmoid
-from privet.boosting.params import Params
 from privet.boosting.part import LabelUnit, ModelPart, join
 from privet.boosting.trainer import Trial, train, train_federated
 from privet.errors import ModelError, ParameterError
+from privet.runtime.counter import Cost, cost_of
 from privet.runtime.launcher import simulate
 from privet.runtime.runtime import Runtime
-from privet.suites.paper.infer import infer_cost
-from privet.suites.paper.table import best_test_cost, table_cost
-from privet.suites.plan import AppliedTests, Plan
+from privet.suites.paper.table import best_test
+from privet.terms.objective import sigmoid
+from privet.terms.params import Params
+from privet.terms.plan import Ownership, Plan
 
 N = 512
 
@@ -77,7 +79,7 @@ def assert_rounded(
 ) -> None:
     """Predictions are the model's scores, rounded exactly, halves up."""
     assert unit is not None
-    score = (model.score(x) - unit.centre) / unit.scale
+    (score,) = (model.score(x) - unit.centre) / unit.scale
     rounded = np.floor(score * 2.0**bits + 0.5) * 2.0**-bits * unit.scale + unit.centre
     expected = rounded if model.task == "regression" else sigmoid(rounded)
     assert predictions == pytest.approx(expected, rel=1e-12, abs=1e-12)
@@ -94,7 +96,7 @@ def test_a_classification_is_as_good_as_the_reference() -> None:
     right = ((federated.predictions >= 0.5) == label).mean()
     assert abs(right - ((plain >= 0.5) == label).mean()) <= 0.01
     assert np.abs(federated.predictions - plain).mean() < 0.02
-    assert join(federated.parts).base_score == 0.3
+    assert join(federated.parts).base_score.tolist() == [0.3]
 
 
 def test_ties_missing_values_and_constants() -> None:
@@ -113,7 +115,12 @@ def test_ties_missing_values_and_constants() -> None:
 
 
 def trial(
-    sizes: list[int], seed: int, protocol: str = "paper", **changes: Any
+    sizes: list[int],
+    seed: int,
+    protocol: str = "paper",
+    *,
+    reveal_loss: bool = False,
+    **changes: Any,
 ) -> tuple[Trial, list[tuple[PartyData, FloatArray | None]]]:
     x = columns(sum(sizes), seed)
     values = {"task": "classification", "tables": 2, "depth": 2, "buckets": 8, **changes}
@@ -125,7 +132,8 @@ def trial(
         tuple(party.owner for party in parties),
         tuple(Feature(name, party.owner) for party in parties for name in party.names),
         len(sizes) - 1,
-        PREDICTION_BITS[params.task],
+        params.objective.prediction_bits,
+        reveal_loss,
     )
     label = label_of(x, params.task)
     labels = [None] * (len(sizes) - 1) + [label]
@@ -136,27 +144,47 @@ def trial(
     return Trial(federation, federation.plan(N), 5), inputs
 
 
+def within(steps: dict[str, Cost], step: str) -> Cost:
+    """What one step costs, with the steps inside it."""
+    inside = [cost for name, cost in steps.items() if f"{name}/".startswith(f"{step}/")]
+    return sum(inside, start=Cost())
+
+
 @pytest.mark.parametrize("task", ["regression", "classification"])
 @pytest.mark.parametrize("rate", [0.5, 1.0])
 def test_the_cost_is_as_computed(task: str, rate: float) -> None:
+    """Of every step, and of setting up and a table, from which costs are told beforehand."""
     program, inputs = trial([2, 1, 2], 0, task=task, learning_rate=rate)
     views = play(program, 3, inputs)
-    plan = program.plan
-    samples = AppliedTests((1, plan.depth, N), None, None)
-    cost = (table_cost(plan, 3) + infer_cost(samples, 3)) * plan.tables
-    for view in views:
-        assert view.meter.total("online", "table").rounds == cost.rounds
-    assert sum(view.meter.total("online", "table").sent for view in views) == cost.online
-    assert sum(view.meter.total("offline", "table").received for view in views) == cost.offline
-    assert measured(views).online > cost.online  # the label and the predictions
+    steps = check_count(program, views)
+    setup, table = count(program.federation, program.plan)
+    assert within(steps, "setup") == setup == Cost(1, 2 * 8 * N, 0)  # the label
+    assert within(steps, "table") == table * 2
+    assert within(steps, "predict") != Cost()
+
+
+def test_known_costs() -> None:
+    """Literally, as they were before a counter counted them."""
+    owners = Ownership(tuple(k % 3 for k in range(8)), 2)
+    params = Params(task="regression", depth=5, learning_rate=1.0)
+    federation = trial([2, 1, 2], 0)[0].federation
+    setup, table = count(federation, Plan(params, owners, 16_512))
+    assert (setup, table) == (Cost(1, 264_192, 0), Cost(1154, 438_060_100, 113_338_765))
+    owners = Ownership(tuple(k % 4 for k in range(30)), 3)
+    params = Params(task="classification", depth=3, learning_rate=1.0)
+    federation = trial([2, 1, 1, 1], 0)[0].federation
+    setup, table = count(federation, Plan(params, owners, 455))
+    assert (setup, table) == (Cost(1, 10_920, 0), Cost(993, 97_836_984, 10_887_088))
 
 
 def test_rounds_of_a_level_do_not_grow_with_features_or_nodes() -> None:
     """As long as messages stay below the size from which an opening takes two delays."""
 
     def rounds(n_features: int, n_nodes: int) -> int:
-        plan = Plan("regression", 100, (0,) * n_features, 1, 1, 3, 8, 1.0, 1.0)
-        return best_test_cost(plan, n_nodes, 4).rounds
+        params = Params(task="regression", depth=3, buckets=8)
+        plan = Plan(params, Ownership((0,) * n_features, 1), 100)
+        nodes = Share.unknown((2, n_nodes, 100), Z64)
+        return cost_of(best_test, 4, plan, {}, nodes).rounds
 
     assert rounds(8, 1) == rounds(8, 4) == rounds(5, 2)
     # Only the tree of comparisons over the features is deeper, by its logarithm.
@@ -172,7 +200,7 @@ def test_the_ledger_lists_what_the_paper_reveals_and_nothing_else() -> None:
         assert [(e.what, e.to, e.count, e.step) for e in view.ledger.summary()] == [
             ("best bucket of every feature", everybody, 5 * 2 * 2, features[0]),
             ("split feature", everybody, 2 * 2, features[1]),
-            ("leaf values within bounds", everybody, 2, "table/leaves/check"),
+            ("numbers within bounds", everybody, 2, "table/leaves/check"),
             ("predictions", ("party3",), 5, "predict"),
         ]
 

@@ -13,11 +13,11 @@ def model() -> Model:
     return Model(
         task="regression",
         features=(Feature("age", "bank"), Feature("visits", "shop")),
-        base_score=100.0,
+        base_score=np.array([100.0]),
         feature=np.array([[0, 1], [1, 0]]),
         bucket=np.array([[3, 0], [2, 9]]),
         threshold=np.array([[30.0, -np.inf], [5.0, np.inf]]),
-        leaf_values=np.array([[1.0, 2.0, 3.0, 4.0], [10.0, 20.0, 30.0, 40.0]]),
+        leaf_values=np.array([[[1.0, 2.0, 3.0, 4.0]], [[10.0, 20.0, 30.0, 40.0]]]),
     )
 
 
@@ -28,22 +28,23 @@ def test_a_leaf_is_the_binary_number_of_the_failed_tests(model: Model) -> None:
         [[29.0, 30.0, nan, 99.0], [nan, nan, 4.0, 5.0]]
     )
     assert model.leaf_index(columns).tolist() == [[0, 2, 1, 3], [0, 0, 0, 2]]
-    assert model.score(columns).tolist() == [111.0, 113.0, 112.0, 134.0]
+    assert model.score(columns).tolist() == [[111.0, 113.0, 112.0, 134.0]]
 
 
 def test_scores_of_many_samples_go_in_blocks(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     columns = np.random.default_rng(0).normal(20, 20, (2, 1000))
     whole = model.score(columns)
+    assert whole.shape == (1, 1000)
     monkeypatch.setattr("privet.boosting.model._BLOCK", 14)
     assert (model.score(columns) == whole).all()
 
 
 def test_a_classifier_predicts_probabilities(model: Model) -> None:
     columns = np.array([[29.0], [4.0]])
-    classifier = replace(model, task="classification", base_score=-12.0)
-    assert classifier.score(columns).tolist() == [0.0]
+    classifier = replace(model, task="classification", base_score=np.array([-12.0]))
+    assert classifier.score(columns).tolist() == [[0.0]]
     assert classifier.predict(columns).tolist() == [0.5]
-    assert model.predict(columns).tolist() == model.score(columns).tolist()
+    assert model.predict(columns).tolist() == model.score(columns)[0].tolist()
 
 
 def test_importances_count_tests(model: Model) -> None:
@@ -63,26 +64,32 @@ def test_columns_must_be_the_models(model: Model) -> None:
 
 
 def test_a_model_is_a_value(model: Model) -> None:
-    values = np.zeros((2, 4))
-    fixed = replace(model, leaf_values=values)
-    values[:] = 1
-    assert fixed.leaf_values.sum() == 0
-    with pytest.raises(ValueError, match="read-only"):
-        fixed.leaf_values[0, 0] = 1
+    values, base = np.zeros((2, 1, 4)), np.zeros(1)
+    fixed = replace(model, leaf_values=values, base_score=base)
+    values[:] = base[:] = 1
+    assert fixed.leaf_values.sum() == fixed.base_score.sum() == 0
+    for array in (fixed.leaf_values, fixed.base_score):
+        with pytest.raises(ValueError, match="read-only"):
+            array[0] = 1
 
 
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
         ({"bucket": np.zeros((2, 3), int)}, "differ in number"),
-        ({"leaf_values": np.zeros((2, 2))}, "2 tests need 4 leaf values"),
+        ({"leaf_values": np.zeros((2, 1, 2))}, "2 tests need 4 leaf values"),
+        ({"leaf_values": np.zeros((2, 4))}, "2 tests need 4 leaf values"),
+        ({"leaf_values": np.zeros((2, 2, 4))}, "2 tests need 4 leaf values"),
+        ({"base_score": np.zeros(2)}, r"a regression has 1 base score\(s\)"),
+        ({"base_score": 0.0}, r"a regression has 1 base score\(s\)"),
+        ({"task": "ranking"}, "'ranking' is none of regression, classification"),
         ({"feature": np.full((2, 2), 2)}, "not one of the 2"),
         ({"feature": np.full((2, 2), -1)}, "not one of the 2"),
         ({"bucket": np.full((2, 2), -1)}, "negative bucket"),
         ({"threshold": np.full((2, 2), np.nan)}, "not a number"),
-        ({"leaf_values": np.full((2, 4), np.inf)}, "not finite"),
-        ({"base_score": np.nan}, "not finite"),
-        ({"base_score": 1e101}, "too large"),
+        ({"leaf_values": np.full((2, 1, 4), np.inf)}, "not finite"),
+        ({"base_score": np.array([np.nan])}, "not finite"),
+        ({"base_score": np.array([1e101])}, "too large"),
         ({"features": (Feature("a", "b"), Feature("a", "b"))}, "same name and owner"),
         ({"feature": np.zeros((0, 2), int)}, "at least one table"),
     ],
@@ -96,7 +103,7 @@ def test_a_model_that_makes_no_sense(
 
 def test_models_are_compared_by_value(model: Model) -> None:
     assert model == replace(model, threshold=model.threshold.copy())
-    assert model != replace(model, base_score=0.0)
+    assert model != replace(model, base_score=np.zeros(1))
     assert model != replace(model, leaf_values=model.leaf_values + 1)
     assert model != 3
 
@@ -116,7 +123,7 @@ def test_tests_that_split_alike_are_the_same() -> None:
 
     def one_test(feature: int, threshold: float) -> Model:
         test = np.array([[feature]]), np.array([[0]]), np.array([[threshold]])
-        return Model("regression", features, 0.0, *test, np.zeros((1, 2)))
+        return Model("regression", features, np.zeros(1), *test, np.zeros((1, 1, 2)))
 
     first = one_test(0, 0.5)
     assert first.same_tests(first, x) == 1.0

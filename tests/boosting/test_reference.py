@@ -15,10 +15,9 @@ from sklearn.metrics import roc_auc_score, root_mean_squared_error
 from privet import DataSet, Model, Params
 from privet.arrays import BucketArray, FloatArray
 from privet.boosting.binning import BucketedColumns, bucket_columns
-from privet.boosting.objective import gradients, mean_loss
 from privet.boosting.reference import best_test, bucket_sums, candidate_scores, summable, train
-from privet.config import Task
 from privet.data.partition import split_rows
+from privet.terms.objective import OBJECTIVES
 
 
 def naive_table(
@@ -93,38 +92,49 @@ def test_agrees_with_algorithm_1_word_for_word(
     """
     party, label, params = problem
     model = train([party], label, params)
-    g, h = gradients(np.full(len(label), model.base_score), label, params.task)
+    target = params.objective.targets(label)
+    (g,), (h,) = params.objective.derivatives(
+        np.broadcast_to(model.base_score[:, None], target.shape), target
+    )
     tests, values = naive_table(party.buckets, g, h, params)
     ours = list(zip(model.feature[0].tolist(), model.bucket[0].tolist(), strict=True))
     assert ours == tests
-    for ours_value, exact in zip(model.leaf_values[0], values, strict=True):
+    for ours_value, exact in zip(model.leaf_values[0, 0], values, strict=True):
         # One rounding each for the quotient's two operands, the quotient and the product.
         assert abs(Fraction(ours_value) - exact) <= abs(exact) * Fraction(4, 2**53)
 
 
-@given(arrays(np.float64, st.integers(1, 200), elements=st.floats(-1e6, 1e6)))
-@example(np.array([2.2e-313, 5e-324]))
-@example(np.full(3, 1e100))
+@given(
+    arrays(
+        np.float64,
+        st.tuples(st.integers(1, 3), st.integers(1, 200)),
+        elements=st.floats(-1e6, 1e6),
+    )
+)
+@example(np.array([[2.2e-313, 5e-324]]))
+@example(np.full((1, 3), 1e100))
 def test_sums_are_exact_in_any_order(values: FloatArray) -> None:
+    """Of the samples of every output."""
     rounded = summable(values)
-    exact = sum((Fraction(v) for v in rounded), Fraction(0))
-    assert Fraction(float(np.sum(rounded))) == exact
-    assert Fraction(float(np.cumsum(rounded[::-1])[-1])) == exact
-    bound = 2.0**-53 * 2 * len(values) * np.abs(values).max()
+    bound = 2.0**-53 * 2 * values.shape[1] * np.abs(values).max()
     assert np.abs(rounded - values).max() <= bound
+    for row in rounded:
+        exact = sum((Fraction(v) for v in row), Fraction(0))
+        assert Fraction(float(np.sum(row))) == exact
+        assert Fraction(float(np.cumsum(row[::-1])[-1])) == exact
 
 
 def test_nothing_is_lost_on_zeros() -> None:
-    assert summable(np.zeros(5)).tolist() == [0.0] * 5
+    assert summable(np.zeros((1, 5))).tolist() == [[0.0] * 5]
 
 
 def test_equal_scores_go_to_the_lowest_feature_then_bucket() -> None:
     """A column, its copy, its mirror image and one with a gap split alike."""
     column = np.array([0, 0, 1, 1], dtype=np.uint8)
-    g = np.array([0.1, 0.7, -0.3, -0.2])
+    g = np.array([[0.1, 0.7, -0.3, -0.2]])
     everything, node = np.ones(4, dtype=np.bool_), np.zeros(4, dtype=np.intp)
     for order in itertools.permutations([column, 1 - column, 2 * column]):
-        sums = bucket_sums(np.stack(order), everything, node, 1, summable(g), np.ones(4), 4)
+        sums = bucket_sums(np.stack(order), everything, node, 1, summable(g), np.ones((1, 4)), 4)
         scores = candidate_scores(sums, 1.0)
         assert len(np.unique(scores[np.isclose(scores, scores.min())])) == 1
         assert best_test(sums, 1.0) == (0, 0)
@@ -136,20 +146,28 @@ def test_a_level_may_choose_not_to_split() -> None:
     label = np.array([5.0, 5.0 + 1e-9])
     model = train([party], label, Params(task="regression", tables=1, depth=1, base_score=0.0))
     assert model.threshold[0, 0] == math.inf
-    assert model.leaf_values[0, 1] == 0.0
+    assert model.leaf_values[0, 0, 1] == 0.0
 
 
-def test_histograms_of_siblings_add_up() -> None:
+@pytest.mark.parametrize("outputs", [1, 3])
+def test_histograms_of_siblings_add_up(outputs: int) -> None:
     """Growing with subtraction is growing with every node summed on its own."""
     rng = np.random.default_rng(5)
     buckets = rng.integers(0, 8, (3, 500)).astype(np.uint8)
-    g, h = summable(rng.normal(size=500)), summable(rng.random(500))
+    g, h = summable(rng.normal(size=(outputs, 500))), summable(rng.random((outputs, 500)))
     node = rng.integers(0, 4, 500)
     passes = rng.random(500) < 0.3
     parent = bucket_sums(buckets, np.ones(500, np.bool_), node, 4, g, h, 8)
     left = bucket_sums(buckets, passes, node, 4, g, h, 8)
     right = bucket_sums(buckets, ~passes, node, 4, g, h, 8)
+    assert parent.shape == (2, 3, outputs, 4, 8)
     assert (parent - left == right).all()
+    # Outputs are summed side by side, and their scores added up.
+    for k in range(outputs):
+        alone = bucket_sums(buckets, passes, node, 4, g[k : k + 1], h[k : k + 1], 8)
+        assert (alone[:, :, 0] == left[:, :, k]).all()
+    scores = sum(candidate_scores(parent[:, :, k : k + 1], 1.0) for k in range(outputs))
+    assert candidate_scores(parent, 1.0) == pytest.approx(scores, rel=1e-12)
 
 
 def test_the_loss_falls_and_is_told() -> None:
@@ -165,12 +183,13 @@ def test_the_loss_falls_and_is_told() -> None:
     assert len(losses) == 8
     assert losses == sorted(losses, reverse=True)
     # What training believed its scores to be is what the model gives for the same rows.
-    exact = mean_loss(model.score(columns), label, "classification")
+    objective = OBJECTIVES["classification"]
+    exact = objective.mean_loss(model.score(columns), objective.targets(label))
     assert losses[-1] == pytest.approx(exact, rel=1e-12)
 
 
 @pytest.mark.parametrize("task", ["regression", "classification"])
-def test_the_order_of_the_samples_does_not_matter(task: Task) -> None:
+def test_the_order_of_the_samples_does_not_matter(task: str) -> None:
     """Nor does it matter which way a column points: all sums are exact, to the last bit."""
     rng = np.random.default_rng(3)
     for _ in range(10):

@@ -12,7 +12,6 @@ import numpy as np
 
 from privet.boosting.model import Model
 from privet.boosting.part import join
-from privet.config import Task
 from privet.data.frame import Frame
 from privet.federation.dealing import deal
 from privet.federation.events import Event, Tell
@@ -31,7 +30,7 @@ NAMES = ("bank", "shop")
 N_SAMPLES = 40
 
 
-def rows(seed: int, n_samples: int = N_SAMPLES, task: Task = "classification") -> Frame:
+def rows(seed: int, n_samples: int = N_SAMPLES, task: str = "classification") -> Frame:
     """Return five columns, one with ties and missing values, and a label that depends on them."""
     rng = np.random.default_rng(seed)
     columns = rng.normal(size=(5, n_samples))
@@ -48,7 +47,7 @@ def prepare(
     folder: Path,
     tables: int = 3,
     names: tuple[str, ...] = NAMES,
-    task: Task = "classification",
+    task: str = "classification",
     **job: str,
 ) -> LocalFederation:
     """Write the files of a federation that learns to classify, or a number."""

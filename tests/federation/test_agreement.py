@@ -111,17 +111,20 @@ def statement(job: Job, **values: Any) -> Statement:
 
 
 def agreeing(
-    job: Job, *statements: Statement | bytes, channels: dict[str, Any] | None = None
+    job: Job,
+    *statements: Statement | bytes,
+    channels: dict[str, Any] | None = None,
+    ids: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Let two participants and the dealer agree; return what each found or raised."""
     channels = channels or memory_channels([*NAMES, "dealer"])
-    ids = np.array(["x", "y", "z"])
+    usual = dict.fromkeys(NAMES, np.array(["x", "y", "z"]))
 
     def role(name: str, said: Statement | bytes) -> Any:
         with channels[name] as channel:
             if isinstance(said, bytes):
                 return swap(channel, dict.fromkeys(channel.peers, said))
-            return agree(channel, job, said, None if name == "dealer" else ids)
+            return agree(channel, job, said, (ids or usual).get(name))
 
     found: dict[str, Any] = {}
 

@@ -16,7 +16,6 @@ import pytest
 from privet.boosting.binning import bucket_columns
 from privet.boosting.estimate import estimate
 from privet.boosting.model import Model
-from privet.boosting.objective import sigmoid
 from privet.boosting.trainer import train
 from privet.data.reader import read_frame
 from privet.errors import DisagreementError, ModelError, ParameterError, PeerError, UnavailableError
@@ -24,6 +23,7 @@ from privet.federation.events import Event
 from privet.files.job import Job
 from privet.files.part_file import load_part
 from privet.laboratory.local_federation import LocalFederation, free_ports
+from privet.terms.objective import sigmoid
 from tests.federation.harness import NAMES, change, model_of, prepare, rows, run
 
 
@@ -79,7 +79,7 @@ def test_the_report_is_what_the_plan_says(tmp_path: Path) -> None:
     assert {what for what, _ in told} == {
         "split feature",
         "split bucket",
-        "leaf values within bounds",
+        "numbers within bounds",
     }
     assert {to for what, to in told if what == "split feature"} == {NAMES}
 

@@ -19,6 +19,7 @@ from privet.boosting.federation import TrainingState
 from privet.errors import ModelError, UnavailableError
 from privet.files import checkpoint
 from privet.files.checkpoint import Checkpoints, checkpoint_bytes
+from privet.terms.params import Params
 from tests.files.test_part_file import damaged, part
 
 RUN, LATER = "a" * 64, "b" * 64
@@ -31,8 +32,9 @@ def state(tables: int, seed: int = 0) -> TrainingState:
     arrays: dict[str, Any] = {}
     for name in ("feature", "bucket", "threshold"):
         arrays[name] = np.concatenate([getattr(part(), name)] * 4)[:tables]
-    leaves = rng.integers(0, 1 << 32, (12, 4), dtype=np.uint32)[:tables]
-    scores = np.random.default_rng((seed, tables)).integers(0, 1 << 64, SAMPLES, dtype=np.uint64)
+    leaves = rng.integers(0, 1 << 32, (12, 1, 4), dtype=np.uint32)[:tables]
+    chance = np.random.default_rng((seed, tables))
+    scores = chance.integers(0, 1 << 64, (1, SAMPLES), dtype=np.uint64)
     return TrainingState(replace(part(), **arrays, leaf_shares=leaves), scores)
 
 
@@ -96,7 +98,7 @@ def test_tables_are_added_to_those_that_are_there(folder: Path) -> None:
 
 def test_what_is_expected_to_be_written_is_enough(folder: Path) -> None:
     written(folder, 6)
-    scores, tables = checkpoint_bytes(SAMPLES, 6, 2)
+    scores, tables = checkpoint_bytes(SAMPLES, Params(task="regression", tables=6, depth=2))
     assert max(path.stat().st_size for path in folder.glob("*.scores")) <= scores
     assert (folder / f"{RUN[:16]}.tables").stat().st_size <= tables
 

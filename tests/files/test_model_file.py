@@ -15,11 +15,11 @@ from privet.files import records
 MODEL = Model(
     task="classification",
     features=(Feature("age", "bank"), Feature("größe [m]", "shop")),
-    base_score=-0.1,
+    base_score=np.array([-0.1]),
     feature=np.array([[0, 1], [1, 0]]),
     bucket=np.array([[3, 0], [254, 9]]),
     threshold=np.array([[1 / 3, -np.inf], [np.nextafter(1, 2), np.inf]]),
-    leaf_values=np.array([[5e-324, -1e100, 0.1, -0.0], [1.0, 2.0, 3.0, 4.0]]),
+    leaf_values=np.array([[[5e-324, -1e100, 0.1, -0.0]], [[1.0, 2.0, 3.0, 4.0]]]),
 )
 
 
@@ -89,7 +89,7 @@ def _saved() -> bytes:
         (_changed(base_score=["high"]), "damaged: base_score.0"),
         (_changed(base_score=[float("nan")]), "damaged|not a model file"),
         (_changed(base_score=[]), "damaged: base_score"),
-        (_changed(base_score=[0.0, 0.0]), "a model of 2 outputs; this software knows those of one"),
+        (_changed(base_score=[0.0, 0.0]), "differ in the number of outputs"),
         (_changed(features=[]), "damaged: a test names a feature"),
         (_changed(features=[{"name": "\x1b[2J", "owner": "x"}] * 2), "cannot be the name"),
         (_changed_table(feature=[0, 2]), "damaged: a test names a feature"),

@@ -9,30 +9,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from privet.arithmetic.bit_planes import packed_length, to_planes, unpack_bits
+from privet.arithmetic.bit_planes import packed_length, unpack_bits
 from privet.arithmetic.fixed_point import FixedPoint
 from privet.arithmetic.rings import BITS, Z32, Z64, Ring, signed
 from privet.arithmetic.shares import Share
 from privet.errors import CorrelationError, PeerError, PeerMisbehavedError
-from privet.gates.beaver import MatrixProduct, Multiply, Square, matrix_product, multiply, square
-from privet.gates.bits import (
-    FromBits,
-    from_bits,
-    less,
-    less_cost,
-    most_significant_bit,
-    most_significant_bit_cost,
-    to_bits,
-    to_bits_cost,
-)
-from privet.gates.gate import Cost
-from privet.gates.permute import Permute, permute
-from privet.gates.truncate import Truncate, multiply_fixed, multiply_fixed_cost, truncate
+from privet.gates.beaver import multiply, square
+from privet.gates.bits import from_bits, less, most_significant_bit
+from privet.gates.permute import permute
+from privet.gates.truncate import multiply_fixed, truncate
+from privet.runtime.counter import Cost, cost_of
 from privet.runtime.launcher import simulate
 from privet.runtime.party import Party
 from privet.runtime.runtime import Runtime
-from tests.runtime.harness import View, play
-from tests.runtime.test_party import measured
+from tests.runtime.harness import View, check_count, measured, play
+from tests.runtime.test_party import opening_cost
 
 PARTIES = (2, 3, 5)
 SHAPES = ((), (0,), (1,), (7,), (3, 4))
@@ -74,12 +65,13 @@ def body(
 def run(
     gate: Callable[..., Share], inputs: list[np.ndarray], rings: list[Ring], n: int, out: Ring
 ) -> tuple[np.ndarray, Cost, list[View]]:
-    """Return what a gate makes of values, and what it costs."""
+    """Return what a gate makes of values, and what it costs, which is what a counter says."""
     cut = [split(v, r, n, seed) for seed, (v, r) in enumerate(zip(inputs, rings, strict=True))]
     program = partial(body, gate=gate, likes=inputs, rings=rings)
     views = play(program, n, [[parts[k] for parts in cut] for k in range(n)])
     for view in views:
         assert view.ledger.entries == []  # no gate reveals anything
+    check_count(program, views)
     result = out.sum(np.stack([view.result for view in views]), 0)
     return result, measured(views), views
 
@@ -91,7 +83,8 @@ def test_multiply(n: int, shape: tuple[int, ...], ring: Ring) -> None:
     x, y = values(shape, ring, 1), values(shape, ring, 2)
     result, cost, _ = run(multiply, [x, y], [ring, ring], n, ring)
     assert (result == ring.multiply(x, y)).all()
-    assert cost == Multiply.cost(shape, shape, ring, n)
+    nbytes = ring.nbytes(shape)
+    assert cost == opening_cost(2 * nbytes, n) + Cost(offline=nbytes)
 
 
 @pytest.mark.parametrize("n", PARTIES)
@@ -99,7 +92,7 @@ def test_multiply_broadcasts(n: int) -> None:
     x, y = values((3, 1), Z64, 1), values((2, 1, 4), Z64, 2)
     result, cost, _ = run(multiply, [x, y], [Z64, Z64], n, Z64)
     assert (result == x * y).all()
-    assert cost == Multiply.cost((3, 1), (2, 1, 4), Z64, n)
+    assert cost == opening_cost(8 * (3 + 8), n) + Cost(offline=8 * 24)
 
 
 @pytest.mark.parametrize("n", PARTIES)
@@ -108,7 +101,7 @@ def test_multiply_in_slices(n: int) -> None:
     x, y = values((10_001,), Z64, 1), values((10_001,), Z64, 2)
     result, cost, _ = run(multiply, [x, y], [Z64, Z64], n, Z64)
     assert (result == x * y).all()
-    assert cost == Multiply.cost((10_001,), (10_001,), Z64, n)
+    assert cost == opening_cost(8 * 20_002, n) + Cost(offline=8 * 10_001)
     assert cost.rounds == (1 if n == 2 else 2)
 
 
@@ -119,18 +112,7 @@ def test_square(n: int, shape: tuple[int, ...], ring: Ring) -> None:
     x = values(shape, ring, 1)
     result, cost, _ = run(square, [x], [ring], n, ring)
     assert (result == ring.multiply(x, x)).all()
-    assert cost == Square.cost(shape, ring, n)
-
-
-@pytest.mark.parametrize("n", PARTIES)
-@pytest.mark.parametrize("sizes", [(1, 1, 1), (2, 3, 4), (3, 0, 2), (0, 2, 1)])
-@pytest.mark.parametrize("ring", [Z64, Z32], ids=lambda ring: ring.name)
-def test_matrix_product(n: int, sizes: tuple[int, int, int], ring: Ring) -> None:
-    rows, inner, columns = sizes
-    x, y = values((rows, inner), ring, 1), values((inner, columns), ring, 2)
-    result, cost, _ = run(matrix_product, [x, y], [ring, ring], n, ring)
-    assert (result == ring.matmul(x, y)).all()
-    assert cost == MatrixProduct.cost(x.shape, y.shape, ring, n)
+    assert cost == opening_cost(ring.nbytes(shape), n) + Cost(offline=ring.nbytes(shape))
 
 
 @pytest.mark.parametrize("n", PARTIES)
@@ -146,7 +128,7 @@ def test_truncate(n: int, shape: tuple[int, ...], bits: int) -> None:
     # Each of n shifts rounds down by less than one, and n // 2 units make up for it.
     assert ((z >> bits) - (n - 1) + n // 2 <= low).all()
     assert (low <= (z >> bits) + n // 2).all()
-    assert cost == Truncate.cost(shape, n)
+    assert cost == opening_cost(Z64.nbytes(shape), n) + Cost(offline=2 * Z32.nbytes(shape))
 
 
 @pytest.mark.parametrize("n", PARTIES)
@@ -160,7 +142,8 @@ def test_fixed_point_products(n: int) -> None:
         return multiply_fixed(runtime, a, b, bits=code.fraction_bits)
 
     result, cost, _ = run(product, [code.encode(x), code.encode(y)], [Z64, Z64], n, Z64)
-    assert cost == multiply_fixed_cost((500,), (500,), n)
+    openings = opening_cost(8 * 1000, n) + opening_cost(8 * 500, n)
+    assert cost == openings + Cost(offline=8 * 500 + 8 * 500)
     bound = code.unit * (n - n // 2 + (np.abs(x) + np.abs(y)) / 2 + code.unit)
     assert (np.abs(code.decode(result) - x * y) <= bound).all()
 
@@ -171,25 +154,28 @@ def test_most_significant_bit(n: int, count: int) -> None:
     x = values((count,), Z64, 3)
     result, cost, _ = run(most_significant_bit, [x], [Z64], n, BITS)
     assert (unpack_bits(result, count) == (x >> np.uint64(63))).all()
-    assert cost == most_significant_bit_cost(count, n)
-
-
-@pytest.mark.parametrize("n", PARTIES)
-@pytest.mark.parametrize("count", [0, 1, 8, 13, 100])
-def test_to_bits(n: int, count: int) -> None:
-    x = values((count,), Z64, 4)
-    result, cost, _ = run(to_bits, [x], [Z64], n, BITS)
-    for plane, expected in zip(result, to_planes(x), strict=True):
-        assert (unpack_bits(plane, count) == unpack_bits(expected, count)).all()
-    assert cost == to_bits_cost(count, n)
+    # Of every number beyond two, 63 bits; then as many again, and the 62 nodes of a tree, of which
+    # all but the last need the product of propagates, too.
+    products = 63 * (n - 2) + 63 + 62 + 61
+    assert cost.offline == products * packed_length(count)
 
 
 @pytest.mark.parametrize("n", [2, 3, 4, 5, 8])
 def test_log_depth(n: int) -> None:
     """An adder of 64 bits in 1 + 6 rounds, after the rounds that make two numbers of n."""
     carry_save = {2: 0, 3: 1, 4: 2, 5: 3, 8: 4}[n]
-    assert most_significant_bit_cost(8, n).rounds == carry_save + 7
-    assert to_bits_cost(8, n).rounds == carry_save + 7
+    x = Share.unknown((8,), Z64)
+    assert cost_of(most_significant_bit, n, x).rounds == carry_save + 7
+
+
+def test_known_costs() -> None:
+    """Literally, as they were before a counter counted them."""
+    x, y = Share.unknown((8,), Z64), Share.unknown((20,), Z64)
+    assert cost_of(most_significant_bit, 2, x) == Cost(7, 622, 186)
+    assert cost_of(most_significant_bit, 3, x) == Cost(8, 2622, 249)
+    assert cost_of(most_significant_bit, 5, x) == Cost(10, 13_780, 375)
+    assert cost_of(less, 2, y, y) == Cost(8, 1872, 718)
+    assert cost_of(less, 5, y, y) == Cost(11, 41_400, 1285)
 
 
 @pytest.mark.parametrize("n", PARTIES)
@@ -202,7 +188,7 @@ def test_from_bits(n: int, shape: tuple[int, ...], ring: Ring) -> None:
     gate = partial(from_bits, count=count, ring=ring)
     result, cost, _ = run(gate, [x], [BITS], n, ring)
     assert (result == unpack_bits(x, count)).all()
-    assert cost == FromBits.cost(packed, count, ring, n)
+    assert cost == opening_cost(x.nbytes, n) + Cost(offline=ring.nbytes(shape))
 
 
 @pytest.mark.parametrize("n", PARTIES)
@@ -217,7 +203,9 @@ def test_less(n: int, shape: tuple[int, ...], ring: Ring) -> None:
     result, cost, _ = run(partial(less, ring=ring), inputs, [Z64, Z64], n, ring)
     assert (result == (x < y)).all()
     assert result.shape == shape
-    assert cost == less_cost(shape, ring, n)
+    sign = cost_of(most_significant_bit, n, Share.unknown((x.size,), Z64))
+    number = opening_cost(packed_length(x.size), n) + Cost(offline=ring.nbytes(shape))
+    assert cost == sign + number
 
 
 def permuting(
@@ -250,7 +238,9 @@ def test_permute(n: int, owners: list[int], length: int, ring: Ring) -> None:
     result = ring.sum(np.stack([view.result for view in views]), 0)
     for j, permutation in enumerate(permutations):
         assert (result[j] == x[j][:, permutation]).all()
-    assert measured(views) == Permute.cost(shape, ring.dtype.itemsize, n)
+    sent = len(owners) * (3 * ring.nbytes((length,)) + 4 * length)
+    assert measured(views) == Cost(1, (n - 1) * sent, ring.nbytes(shape))
+    check_count(partial(permuting, owners=owners, shape=shape, ring=ring), views)
 
 
 def test_no_permutation_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -271,7 +261,7 @@ def test_more_participants(n: int) -> None:
     x, y = values((20,), Z64, 1) >> np.uint64(2), values((20,), Z64, 2) >> np.uint64(2)
     result, cost, _ = run(less, [x, y], [Z64, Z64], n, Z64)
     assert (result == (x < y)).all()
-    assert cost == less_cost((20,), Z64, n)
+    assert cost == cost_of(less, n, *[Share.unknown((20,), Z64)] * 2)
     result, _, _ = run(multiply, [x, y], [Z64, Z64], n, Z64)
     assert (result == x * y).all()
     z = run(partial(truncate, bits=20), [x], [Z64], n, Z64)[0]

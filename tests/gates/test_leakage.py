@@ -11,17 +11,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from privet.arithmetic.prg import Prg
+from privet.arithmetic.prg import Place, Prg
 from privet.arithmetic.rings import Z64, Ring, RingArray
-from privet.arithmetic.shares import Share, stack
-from privet.gates.beaver import matrix_product, multiply, square
-from privet.gates.bits import less, to_bits
+from privet.arithmetic.shares import Elements, Share, stack
+from privet.gates.beaver import multiply, square
+from privet.gates.bits import less
 from privet.gates.permute import permute
 from privet.gates.truncate import truncate
 from privet.runtime.dealer import Dealer
+from privet.runtime.letters import Letter
 from privet.runtime.party import Party
 from privet.runtime.runtime import Runtime
-from privet.transport.channel import Expected
 from tests.runtime.harness import View, nonuniform, play
 
 COUNT = 2000
@@ -41,8 +41,6 @@ def everything(runtime: Runtime, data: np.ndarray | None) -> Any:
     product = truncate(runtime, multiply(runtime, x, y), bits=20)
     squared = square(runtime, x)
     smaller = less(runtime, x, y)
-    to_bits(runtime, x)
-    matrix_product(runtime, x.reshape(40, 50), y.reshape(50, 40))
     owners = [0, 1]
     permutations = [np.argsort(data, kind="stable") if data is not None else None] * 2
     both = stack([x, y]).reshape(2, 1, COUNT)
@@ -122,8 +120,10 @@ def short_masks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Masks of 63 bits."""
     uniform = Prg.uniform
 
-    def shorter(self: Prg, shape: tuple[int, ...], ring: Ring) -> RingArray:
-        values = uniform(self, shape, ring)
+    def shorter(
+        self: Prg, place: Place, shape: tuple[int, ...], ring: Ring, rows: slice | None = None
+    ) -> RingArray:
+        values = uniform(self, place, shape, ring, rows)
         kept = np.array((1 << (ring.bits - 1)) - 1, dtype=ring.dtype)
         return np.asarray(values & kept)
 
@@ -132,17 +132,13 @@ def short_masks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def reused_masks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Masks that start over with every gate: uniform each, the same every time."""
+    """Masks that are all of one place: uniform each, the same every time."""
     uniform = Prg.uniform
-    first: dict[tuple[int, tuple[int, ...], str], RingArray] = {}
-    kept: list[Prg] = []
 
-    def again(self: Prg, shape: tuple[int, ...], ring: Ring) -> RingArray:
-        kept.append(self)  # so that no other gets its id
-        key = (id(self), shape, ring.name)
-        if key not in first:
-            first[key] = uniform(self, shape, ring)
-        return first[key].copy()
+    def again(
+        self: Prg, place: Place, shape: tuple[int, ...], ring: Ring, rows: slice | None = None
+    ) -> RingArray:
+        return uniform(self, Place("the same", (), 0), shape, ring, rows)
 
     monkeypatch.setattr(Prg, "uniform", again)
 
@@ -184,7 +180,9 @@ def test_inputs_sent_without_a_mask_are_caught(n: int, monkeypatch: pytest.Monke
     init = Party.__init__
 
     class Zeros(Prg):
-        def uniform(self, shape: tuple[int, ...], ring: Ring) -> RingArray:
+        def uniform(
+            self, place: Place, shape: tuple[int, ...], ring: Ring, rows: slice | None = None
+        ) -> RingArray:
             return ring.zeros(shape)
 
     def broken(self: Party, *arguments: Any) -> None:
@@ -198,20 +196,21 @@ def test_inputs_sent_without_a_mask_are_caught(n: int, monkeypatch: pytest.Monke
 def test_a_correction_without_a_mask_is_caught(n: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A dealer that hands derived values out in plain."""
 
-    def derive(self: Dealer, value: RingArray, ring: Ring) -> None:
-        self._tag.note(self.step_name, "derived", value.shape, ring)
-        for prg in self._shared:
-            prg.uniform(value.shape, ring)
-        self._sink.send(self._next_turn(value.nbytes), value, self._tag.value)
+    def deal(self: Dealer, value: RingArray, ring: Ring) -> Elements:
+        self._next_place("derived", value.shape, ring)
+        letter = Letter.of(ring, value.shape)
+        turn = self._next_turn(letter.nbytes)
+        self._sink.send(turn, letter.write([value]), self._tag.value)
+        return Elements(value, ring)
 
     def derived(self: Party, shape: tuple[int, ...], ring: Ring) -> Share:
-        self._tag.note(self.step_name, "derived", shape, ring)
-        self._shared.uniform(shape, ring)
-        due = Expected(ring.dtype, shape)
-        if self._next_turn(due.nbytes) != self.index:
+        self._next_place("derived", shape, ring)
+        letter = Letter.of(ring, shape)
+        if self._next_turn(letter.nbytes) != self.index:
             return Share(ring.zeros(shape), ring)
-        return Share(self._source.receive(due, self._tag.value, self.step_name), ring)
+        message = self._source.receive(letter.kind, self._tag.value, self.step_name)
+        return Share(letter.read(message)[0].reshape(shape), ring)
 
-    monkeypatch.setattr(Dealer, "derive", derive)
+    monkeypatch.setattr(Dealer, "deal", deal)
     monkeypatch.setattr(Party, "derived", derived)
     assert any(alarms(view) for view in play(everything, n, data(3)[:n]))

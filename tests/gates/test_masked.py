@@ -7,33 +7,33 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from privet.arithmetic.limbs import LimbMatrix
-from privet.arithmetic.rings import Z8, Z16, Z32, Z36, Z64, Ring, signed
-from privet.arithmetic.shares import Share
-from privet.gates.choose import (
-    Keep,
-    LeafLookup,
-    PublishBits,
-    keep,
-    leaf_lookup,
-    publish_bits,
+from privet.arithmetic.bit_planes import packed_length
+from privet.arithmetic.rings import Z8, Z16, Z32, Z36, Z64, Ring, integers_modulo, signed
+from privet.arithmetic.shares import Elements, Share, stack
+from privet.gates.histogram import Products, histogram, publish
+from privet.gates.lookup import lookup
+from privet.gates.masked import (
+    Lifted,
+    Masked,
+    combine,
+    constant,
+    lift,
+    mask,
+    mask_one,
+    signed_lift,
 )
-from privet.gates.gate import Cost
-from privet.gates.histogram import Histogram, Publish, histogram, publish
-from privet.gates.lookup import Lookup, lookup
-from privet.gates.masked import Lift, Masked, OpenMasked, lift, mask
-from privet.gates.polynomial import Polynomial, polynomial
-from privet.gates.rounding import RoundOff, round_off
-from privet.gates.shrink import Shrink, shrink
-from privet.gates.threshold import CountReached, count_reached
-from privet.gates.waves import SCORE_BITS, Waves, coefficients, waves
+from privet.gates.outcomes import Z1, keep, leaf_lookup, outcome_share
+from privet.gates.polynomial import polynomial
+from privet.gates.rounding import round_off
+from privet.gates.shrink import shrink
+from privet.gates.sigmoid_series import HARMONICS, SCORE_BITS, coefficients, sigmoid_series
+from privet.gates.threshold import count_reached
+from privet.runtime.counter import Cost
 from privet.runtime.runtime import Runtime
 from tests.gates.test_gates import split
-from tests.runtime.harness import View, play
-from tests.runtime.test_party import measured
+from tests.runtime.harness import View, check_count, measured_steps, play
+from tests.runtime.test_party import opening_cost
 
 PARTIES = (2, 3, 5)
 COUNT = 60
@@ -42,7 +42,10 @@ COUNT = 60
 def on_shares(
     body: Callable[..., Any], inputs: list[tuple[np.ndarray, Ring]], n: int
 ) -> tuple[Any, Cost, list[View]]:
-    """Run `body(runtime, *shares)` on shares that were cut beforehand; add up what it returns."""
+    """Run `body(runtime, *shares)` on shares that were cut beforehand; add up what it returns.
+
+    Every step costs what a counter says.
+    """
     cut = [split(value, ring, n, seed) for seed, (value, ring) in enumerate(inputs)]
 
     def program(runtime: Runtime, parts: list[np.ndarray] | None) -> Any:
@@ -60,7 +63,25 @@ def on_shares(
     ]
     for view in views:
         assert view.ledger.entries == []
-    return (totals if len(totals) > 1 else totals[0]), measured(views), views
+    cost = sum(check_count(program, views).values(), start=Cost())
+    return (totals if len(totals) > 1 else totals[0]), cost, views
+
+
+def dealt(*arrays: tuple[Ring, int]) -> Cost:
+    """What corrections of arrays of some rings and sizes cost."""
+    return Cost(offline=sum(ring.wire_bytes(size) for ring, size in arrays))
+
+
+def opened(n: int, *vectors: tuple[Ring, int]) -> Cost:
+    """What opening some vectors together costs, where all are small."""
+    if len({ring for ring, _ in vectors}) == 1:
+        vectors = ((vectors[0][0], sum(size for _, size in vectors)),)
+    return opening_cost(sum(ring.wire_bytes(size) for ring, size in vectors), n)
+
+
+def integer(runtime: Runtime, x: Lifted) -> Share:
+    """A lifted value as a share."""
+    return polynomial(runtime, [x], [(1, (0,))])
 
 
 def integers(low: int, high: int, shape: Any = COUNT, seed: int = 0) -> np.ndarray:
@@ -71,32 +92,129 @@ def integers(low: int, high: int, shape: Any = COUNT, seed: int = 0) -> np.ndarr
     return np.asarray(np.where(rng.random(shape) < 0.3, ends, values))
 
 
+RINGS = [integers_modulo(bits) for bits in (8, 11, 16, 32, 33, 36, 47, 64)]
+
+
 @pytest.mark.parametrize("n", PARTIES)
-@pytest.mark.parametrize("ring", [Z16, Z32, Z36, Z64], ids=lambda ring: ring.name)
+@pytest.mark.parametrize("ring", RINGS, ids=lambda ring: ring.name)
 def test_masking_and_lifting(n: int, ring: Ring) -> None:
     """A value of w - 1 bits comes back as an integer, whatever its mask."""
     x = integers(0, (1 << (ring.bits - 1)) - 1)
 
     def body(runtime: Runtime, share: Share) -> Any:
-        return polynomial(runtime, [(1, (lift(runtime, mask(runtime, share)),))])
+        return integer(runtime, lift(runtime, mask_one(runtime, share)))
 
     found, cost, _ = on_shares(body, [(x.astype(ring.dtype), ring)], n)
     assert (signed(found) == x).all()
-    expected = OpenMasked.cost([(x.shape, ring)], n) + Lift.cost(x.shape, ring)
-    assert cost == expected
+    masks = 1 if ring is Z64 else 2
+    assert cost == opened(n, (ring, COUNT)) + dealt(*[(Z64, COUNT)] * masks)
 
 
 @pytest.mark.parametrize("n", PARTIES)
-@pytest.mark.parametrize(("ring", "shift"), [(Z16, 3), (Z32, 11), (Z36, 20), (Z64, 1), (Z64, 45)])
+@pytest.mark.parametrize(
+    ("ring", "shift"), [(Z16, 3), (Z32, 11), (Z36, 20), (Z64, 1), (Z64, 45), (RINGS[6], 9)]
+)
 def test_lifting_divides(n: int, ring: Ring, shift: int) -> None:
     x = integers(0, (1 << (ring.bits - 1)) - 1)
 
     def body(runtime: Runtime, share: Share) -> Any:
-        return polynomial(runtime, [(1, (lift(runtime, mask(runtime, share), shift=shift),))])
+        return integer(runtime, lift(runtime, mask_one(runtime, share), shift=shift))
 
     found, cost, _ = on_shares(body, [(x.astype(ring.dtype), ring)], n)
     assert np.isin(signed(found) - (x >> shift), (0, 1)).all()
-    assert cost == OpenMasked.cost([(x.shape, ring)], n) + Lift.cost(x.shape, ring, shift)
+    assert cost == opened(n, (ring, COUNT)) + dealt((Z64, COUNT), (Z64, COUNT))
+
+
+@pytest.mark.parametrize("n", PARTIES)
+@pytest.mark.parametrize(
+    ("ring", "shift", "larger"), [(Z16, 0, Z32), (Z16, 3, Z36), (Z36, 4, Z36), (Z64, 28, Z36)]
+)
+def test_lifting_of_negative_values(n: int, ring: Ring, shift: int, larger: Ring) -> None:
+    """To rings between, and to one in which the top bit of the mask vanishes."""
+    x = integers(-(1 << (ring.bits - 2)), (1 << (ring.bits - 2)) - 1)
+
+    def body(runtime: Runtime, share: Share) -> Any:
+        lifted = signed_lift(runtime, mask_one(runtime, share), shift=shift, ring=larger)
+        return integer(runtime, lifted)
+
+    found, cost, _ = on_shares(body, [(x.astype(ring.dtype), ring)], n)
+    difference = (found.astype(np.int64) - (x >> shift)) % (1 << larger.bits)
+    assert np.isin(difference, (0, 1) if shift else (0,)).all()
+    masks = 2 if ring.bits - shift < larger.bits else 1
+    assert cost == opened(n, (ring, COUNT)) + dealt(*[(larger, COUNT)] * masks)
+
+
+@pytest.mark.parametrize("n", PARTIES)
+def test_masked_values(n: int) -> None:
+    """They are added to, subtracted, rearranged and turned into shares as what they stand for."""
+    x, y = integers(-(2**30), 2**30), integers(-(2**30), 2**30, seed=1)
+
+    def body(runtime: Runtime, a: Share, b: Share) -> list[Share]:
+        one, two = mask(runtime, a, b)
+        known = constant(runtime, np.arange(COUNT, dtype=np.uint32), Z32)
+        assert known.constant
+        assert not one.constant
+        values = (
+            one,
+            one + 5,
+            one + np.arange(COUNT),
+            one - two,
+            one[2:7],
+            one.map(lambda v: v.reshape(2, -1).sum(1)),
+            combine(stack, one, two),
+            known,
+            one - known,
+        )
+        return [value.share(runtime) for value in values]
+
+    inputs: list[tuple[np.ndarray, Ring]] = [(x.astype(np.uint32), Z32), (y.astype(np.uint32), Z32)]
+    found, cost, _ = on_shares(body, inputs, n)
+    numbers = np.arange(COUNT)
+    expected = (
+        x,
+        x + 5,
+        x + numbers,
+        x - y,
+        x[2:7],
+        x.reshape(2, -1).sum(1),
+        np.stack([x, y]),
+        numbers,
+        x - numbers,
+    )
+    for result, value in zip(found, expected, strict=True):
+        assert (signed(result) == value.astype(np.int32)).all()
+    assert cost == opened(n, (Z32, COUNT), (Z32, COUNT))
+
+
+@pytest.mark.parametrize("n", PARTIES)
+def test_masks_can_be_worked_on_while_they_are_opened(n: int) -> None:
+    """Everybody but a counter has what it needs of them: the dealer all, participants shares."""
+    x, y = integers(0, 2**30), integers(0, 2**14, seed=1)
+    seen: dict[tuple[str, int], list[np.ndarray]] = {}
+
+    def body(runtime: Runtime, a: Share, b: Share) -> Any:
+        def meanwhile(name: str) -> Callable[[list[Elements]], None]:
+            def begin(masks: list[Elements]) -> None:
+                seen[name, runtime.index] = [m.array.copy() for m in masks]
+
+            return begin
+
+        masked = mask(runtime, a, b, meanwhile=meanwhile("mask"))
+        wide = [v * 2**20 for v in (a, a)]
+        small = shrink(
+            runtime, *wide, bits=(20, 24), rings=(Z32, Z36), meanwhile=meanwhile("shrink")
+        )
+        return [v.share(runtime) for v in (*masked, *small)]
+
+    inputs: list[tuple[np.ndarray, Ring]] = [(x.view(np.uint64), Z64), (y.astype(np.uint16), Z16)]
+    found, _, _ = on_shares(body, inputs, n)
+    assert (found[0] == x.view(np.uint64)).all()
+    assert (found[1] == y).all()
+    for name, rings in (("mask", (Z64, Z16)), ("shrink", (Z32, Z36))):
+        for k, ring in enumerate(rings):
+            total = ring.sum(np.stack([seen[name, index][k] for index in range(n)]), 0)
+            assert (ring.reduce(total) == ring.reduce(seen[name, -1][k])).all()
+            assert len(np.unique(total)) > COUNT // 2
 
 
 @pytest.mark.parametrize("n", PARTIES)
@@ -105,8 +223,9 @@ def test_polynomials(n: int) -> None:
     x, y, z = integers(0, 2**15 - 1), integers(0, 2**20, seed=1), integers(0, 2**40, seed=2)
 
     def body(runtime: Runtime, *shares: Share) -> Any:
-        a, b, c = (lift(runtime, masked) for masked in mask(runtime, *shares))
-        return polynomial(runtime, [(5, (a, a, b)), (-3, (a, b)), (7, (c,)), (2, (b,))])
+        values = [lift(runtime, masked) for masked in mask(runtime, *shares)]
+        terms = [(5, (0, 0, 1)), (-3, (0, 1)), (7, (2,)), (2, (1,))]
+        return polynomial(runtime, values, terms)
 
     inputs: list[tuple[np.ndarray, Ring]] = [
         (x.astype(np.uint16), Z16),
@@ -115,10 +234,25 @@ def test_polynomials(n: int) -> None:
     ]
     found, cost, _ = on_shares(body, inputs, n)
     assert (signed(found) == 5 * x * x * y - 3 * x * y + 7 * z + 2 * y).all()
-    # Two masks each: 3 products of x's own, 3 + 2 with 1 of two of y's, in all 3 + 2 * 2 + 3 * 2.
-    shapes = [(v.shape, ring) for v, ring in inputs]
-    lifts = Lift.cost(x.shape, Z16) + Lift.cost(x.shape, Z32) + Lift.cost(x.shape, Z64)
-    assert cost == OpenMasked.cost(shapes, n) + lifts + Polynomial.cost(13, x.shape)
+    # Two masks each but of z: 3 products of x's own, 2 * 2 of one of each, 3 * 2 of two of x's.
+    masking = opened(n, (Z16, COUNT), (Z32, COUNT), (Z64, COUNT))
+    assert cost == masking + dealt(*[(Z64, COUNT)] * 5) + dealt((Z64, 13 * COUNT))
+
+
+@pytest.mark.parametrize("n", PARTIES)
+def test_polynomials_broadcast(n: int) -> None:
+    x, y = integers(0, 2**15 - 1, (3, 1)), integers(-(2**14), 2**14 - 1, (2, 1, 4), seed=1)
+
+    def body(runtime: Runtime, a: Share, b: Share) -> Any:
+        one, two = mask(runtime, a, b)
+        values = [lift(runtime, one), signed_lift(runtime, two).times(3) + 1]
+        return polynomial(runtime, values, [(2, (0, 1)), (10, ())])
+
+    inputs: list[tuple[np.ndarray, Ring]] = [(x.astype(np.uint16), Z16), (y.astype(np.uint16), Z16)]
+    found, cost, _ = on_shares(body, inputs, n)
+    assert (signed(found) == 2 * x * (3 * y + 1) + 10).all()
+    lifted = dealt(*[(Z64, 3)] * 2, *[(Z64, 8)] * 2)
+    assert cost == opened(n, (Z16, 3), (Z16, 8)) + lifted + dealt((Z64, 4 * 24))
 
 
 @pytest.mark.parametrize("n", PARTIES)
@@ -128,12 +262,22 @@ def test_thresholds(n: int, width: int, digit: int) -> None:
     thresholds = [0, 1, 2, 100, (1 << (width - 1)) - 1, int(x[0]), int(x[1]) + 1]
 
     def body(runtime: Runtime, share: Share) -> Share:
-        return count_reached(runtime, mask(runtime, share), thresholds, width, digit)
+        masked = mask_one(runtime, share)
+        return count_reached(
+            runtime, masked, thresholds=tuple(thresholds), width=width, digit=digit
+        )
 
     found, cost, _ = on_shares(body, [(x.astype(np.uint32), Z32)], n)
     assert (found == sum((x >= t).astype(int) for t in thresholds)).all()
-    opened = OpenMasked.cost([(x.shape, Z32)], n)
-    assert cost == opened + CountReached.cost(COUNT, len(thresholds), width, digit, n)
+    # For L digits, 2L - 1 tables with a row for each value of the digit, and as many bits to open;
+    # the borrow is a sum of products of the upper digits' equal with a digit's greater.
+    lengths = [min(digit, width - 1 - start) for start in range(0, width - 1, digit)]
+    digits, count = len(lengths), packed_length(COUNT)
+    rows = sum((1 << length) * (1 if i == 0 else 2) for i, length in enumerate(lengths))
+    keys = (1 << (digits - 1)) + sum(1 << k for k in range(digits))
+    numbers = (1 + keys * len(thresholds)) * COUNT
+    bits = opening_cost((2 * digits - 1) * len(thresholds) * count, n)
+    assert cost == opened(n, (Z32, COUNT)) + bits + Cost(offline=rows * count + numbers)
 
 
 @pytest.mark.parametrize("n", PARTIES)
@@ -143,13 +287,30 @@ def test_comparing_masked_values(n: int) -> None:
     x[:10] = x[10:20]
 
     def body(runtime: Runtime, share: Share) -> Share:
-        masked: Masked = mask(runtime, share)
+        masked: Masked = mask_one(runtime, share)
         difference = masked.map(lambda a: a[:30]) - masked.map(lambda a: a[30:])
-        return count_reached(runtime, difference, [0], 48)
+        return count_reached(runtime, difference, thresholds=(0,), width=48)
 
     x[30:40] = x[:10]
     found, _, _ = on_shares(body, [(x.view(np.uint64), Z64)], n)
     assert (found == (x[:30] >= x[30:])).all()
+
+
+@pytest.mark.parametrize("n", PARTIES)
+@pytest.mark.parametrize("drop", [0, 3, 16])
+def test_comparing_the_high_bits(n: int, drop: int) -> None:
+    """Of masked values without their low bits: right but for those within a unit of the bound."""
+    x = integers(-(2**46), 2**46)
+
+    def body(runtime: Runtime, share: Share) -> Share:
+        masked = mask_one(runtime, share).high_bits(drop)
+        return count_reached(runtime, masked, thresholds=(0, 1000), width=48)
+
+    found, _, _ = on_shares(body, [(x.view(np.uint64), Z64)], n)
+    for sample, count in zip(x.tolist(), found.tolist(), strict=True):
+        # Rounded down, or up by one.
+        options = {sum(v >= t for t in (0, 1000)) for v in (sample >> drop, (sample >> drop) + 1)}
+        assert count in (options if drop else {sum(sample >= t for t in (0, 1000))})
 
 
 @pytest.mark.parametrize("n", PARTIES)
@@ -163,7 +324,7 @@ def test_lookups(n: int, size: int) -> None:
 
     def body(runtime: Runtime, p: Share, a: Share, b: Share) -> list[Share]:
         masked_a, masked_b = mask(runtime, a, b)
-        factors = [masked_a, lift(runtime, masked_b)]
+        factors: list[Masked | Lifted] = [masked_a, lift(runtime, masked_b)]
         selection = lookup(runtime, p, factors, size=size)
         return [selection.pick(table, i) for i in range(2)]
 
@@ -175,13 +336,18 @@ def test_lookups(n: int, size: int) -> None:
     (one, two), cost, _ = on_shares(body, inputs, n)
     assert (signed(one) == (table[position] * x).astype(np.int32)).all()
     assert (signed(two) == table[position] * y).all()
-    opened = OpenMasked.cost([(x.shape, Z32), (y.shape, Z16)], n) + Lift.cost(y.shape, Z16)
-    assert cost == opened + Lookup.cost((COUNT,), size, [(Z32, 1), (Z64, 2)], n)
+    masking = opened(n, (Z32, COUNT), (Z16, COUNT)) + dealt((Z64, COUNT), (Z64, COUNT))
+    hot = dealt((Z32, 2 * size * COUNT), (Z64, 3 * size * COUNT))
+    assert cost == masking + opened(n, (Z8, COUNT)) + hot
 
 
 @pytest.mark.parametrize("n", PARTIES)
-def test_histograms(n: int) -> None:
-    """Sums over the samples that pass each cut, by buckets that only their owners know."""
+@pytest.mark.parametrize("early", [True, False])
+def test_histograms(n: int, early: bool) -> None:
+    """Sums over the samples that pass each cut, by buckets that only their owners know.
+
+    Whether the masks are multiplied while they are opened, or after.
+    """
     rng = np.random.default_rng(n)
     owners, cuts, samples = (0, n - 1, 0, 1), 7, 50
     bucket = rng.integers(0, cuts + 1, (len(owners), samples)).astype(np.uint8)
@@ -189,55 +355,52 @@ def test_histograms(n: int) -> None:
     h = rng.integers(0, 2, (3, samples))
 
     def body(runtime: Runtime, a: Share, b: Share) -> list[Share]:
-        own = None
-        if runtime.index >= 0:
-            own = bucket[[j for j, owner in enumerate(owners) if owner == runtime.index]]
-        indicators = publish(runtime, owners, own, cuts=cuts, n_samples=samples)
-        masked_g, masked_h = mask(runtime, a, b)
-        sums: list[Share] = histogram(runtime, indicators, masked_g, masked_h)
-        return sums
+        own = {j: bucket[j] for j, owner in enumerate(owners) if owner == runtime.index}
+        indicators = publish(runtime, own, owners, cuts=cuts, n_samples=samples)
+        products = Products(runtime, indicators)
+        masked_g, masked_h = mask(runtime, a, b, meanwhile=products.begin if early else None)
+        return histogram(runtime, products, masked_g, masked_h)
 
     inputs: list[tuple[np.ndarray, Ring]] = [(g.view(np.uint64), Z36), (h.astype(np.uint16), Z16)]
-    (sums_g, sums_h), cost, _ = on_shares(body, inputs, n)
+    (sums_g, sums_h), _, views = on_shares(body, inputs, n)
     passes = bucket[:, None, :] <= np.arange(cuts)[:, None]
     expected = np.einsum("jbi,ki->jbk", passes.astype(np.int64), g)
     assert (Z36.reduce(expected.view(np.uint64)) == sums_g).all()
     assert (np.einsum("jbi,ki->jbk", passes.astype(np.int64), h) == sums_h).all()
-    opened = OpenMasked.cost([(g.shape, Z36), (h.shape, Z16)], n)
-    published = Publish.cost(len(owners), cuts, samples, n)
-    sums = Histogram.cost(len(owners), cuts, 3, 8) + Histogram.cost(len(owners), cuts, 3, 2)
-    assert cost == opened + published + sums
+    published = Cost(1, (n - 1) * 4 * Z36.wire_bytes(cuts * samples), 0)
+    sums = dealt((Z36, 4 * cuts * 3), (Z16, 4 * cuts * 3))
+    assert measured_steps(views) == {
+        "mask": opened(n, (Z36, 3 * samples), (Z16, 3 * samples)),
+        "publish indicators": published,
+        "histogram": sums,
+    }
 
 
-def limbs(matrix: np.ndarray) -> LimbMatrix:
-    result = LimbMatrix(*matrix.shape)
-    result.place(0, matrix[:1])
-    result.place(1, matrix[1:])
-    return result
+@pytest.mark.parametrize("n", PARTIES)
+def test_histograms_of_what_everybody_knows(n: int) -> None:
+    """Constants have no mask: one of two vectors, or both."""
+    rng = np.random.default_rng(n)
+    owners, cuts, samples = (0, n - 1, 0, 1), 7, 50
+    bucket = rng.integers(0, cuts + 1, (len(owners), samples)).astype(np.uint8)
+    g = rng.integers(-(2**34), 2**34, (2, samples))
+    known = rng.integers(0, 2**15, (1, samples)).astype(np.uint16)
 
+    def body(runtime: Runtime, a: Share) -> list[Share]:
+        own = {j: bucket[j] for j, owner in enumerate(owners) if owner == runtime.index}
+        indicators = publish(runtime, own, owners, cuts=cuts, n_samples=samples)
+        products = Products(runtime, indicators)
+        constants = constant(runtime, known, Z16)
+        masked_g, *_ = mask(runtime, a, meanwhile=products.begin)
+        first = histogram(runtime, products, constants, masked_g)
+        return [*first, *histogram(runtime, Products(runtime, indicators), constants)]
 
-@given(st.integers(1, 40), st.integers(1, 5), st.integers(0, 2**32))
-def test_limb_products_are_exact(length: int, vectors: int, seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    top = 2**36 - 1
-    matrix = rng.choice(
-        np.array([0, 1, top, top - 1, 2**18, 2**18 - 1], dtype=np.uint64), (3, length)
-    )
-    x = rng.integers(0, top, (length, vectors), dtype=np.uint64, endpoint=True)
-    y = rng.integers(0, 2**16, (length, vectors), dtype=np.uint16)
-    product, small = limbs(matrix).times((x, Z36), (y, Z16))
-    exact = matrix.astype(object) @ x.astype(object)
-    assert (Z36.reduce(product) == exact % 2**36).all()
-    assert (small == (matrix.astype(object) @ y.astype(object)) % 2**16).all()
-
-
-def test_large_matrices_are_multiplied_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    rng = np.random.default_rng(0)
-    matrix = rng.integers(0, 2**36, (4, 100), dtype=np.uint64)
-    x = rng.integers(0, 2**36, (100, 3), dtype=np.uint64)
-    whole = limbs(matrix).times((x, Z36))[0]
-    monkeypatch.setattr("privet.arithmetic.limbs._KEPT", 2000)
-    assert (limbs(matrix).times((x, Z36))[0] == whole).all()
+    found, _, _ = on_shares(body, [(g.view(np.uint64), Z36)], n)
+    passes = (bucket[:, None, :] <= np.arange(cuts)[:, None]).astype(np.int64)
+    expected = np.einsum("jbi,ki->jbk", passes, known.astype(np.int64)) % 2**16
+    assert (found[0] == expected).all()
+    assert (found[2] == expected).all()
+    sums = np.einsum("jbi,ki->jbk", passes, g)
+    assert (Z36.reduce(sums.view(np.uint64)) == found[1]).all()
 
 
 @pytest.mark.parametrize("n", PARTIES)
@@ -248,47 +411,52 @@ def test_keeping_what_passes(n: int, ring: Ring) -> None:
     fails = rng.integers(0, 2, COUNT).astype(np.uint8)
 
     def body(runtime: Runtime, share: Share) -> Share:
-        masked = mask(runtime, share)
         own = fails if runtime.index == 1 else None
-        kept: Share = keep(runtime, publish_bits(runtime, own, shape=(COUNT,)), masked)
-        return kept
+        bits, masked = mask(runtime, outcome_share(runtime, own, (COUNT,)), share)
+        return keep(runtime, bits, masked)
 
     found, cost, _ = on_shares(body, [(x.astype(ring.dtype), ring)], n)
     assert (found == x * (1 - fails)).all()
-    opened = OpenMasked.cost([(x.shape, ring)], n) + PublishBits.cost((COUNT,), n)
-    assert cost == opened + Keep.cost(x.shape, ring.dtype.itemsize)
+    assert cost == opened(n, (Z1, COUNT), (ring, 4 * COUNT)) + dealt((ring, 5 * COUNT))
 
 
 @pytest.mark.parametrize("n", PARTIES)
 @pytest.mark.parametrize("depth", [1, 3])
-def test_leaf_lookup(n: int, depth: int) -> None:
+@pytest.mark.parametrize("outputs", [1, 3])
+@pytest.mark.parametrize("ring", [Z64, Z32, Z36], ids=lambda ring: ring.name)
+def test_leaf_lookup(n: int, depth: int, outputs: int, ring: Ring) -> None:
+    """With tests of one owner, and of several."""
     rng = np.random.default_rng(0)
-    values = rng.integers(0, 2**63, 1 << depth, dtype=np.uint64)
+    values = rng.integers(0, 2**63, (outputs, 1 << depth), dtype=np.uint64).astype(ring.dtype)
     fails = rng.integers(0, 2, (depth, COUNT)).astype(np.uint8)
     leaf = sum(fails[level].astype(int) << (depth - 1 - level) for level in range(depth))
+    owners = rng.integers(0, n, depth)
 
-    def body(runtime: Runtime, share: Share) -> Share:
+    def body(runtime: Runtime, share: Share) -> list[Share]:
         own = fails if runtime.index == 0 else None
-        bits = publish_bits(runtime, own, shape=(depth, COUNT))
-        found: Share = leaf_lookup(runtime, bits, mask(runtime, share))
-        return found
+        bits = mask_one(runtime, outcome_share(runtime, own, (depth, COUNT)))
+        mine = fails * (owners == runtime.index)[:, None] if runtime.index >= 0 else None
+        spread = mask_one(runtime, outcome_share(runtime, mine, (depth, COUNT)))
+        masked = mask_one(runtime, share)
+        return [leaf_lookup(runtime, b, masked) for b in (bits, spread)]
 
-    found, cost, _ = on_shares(body, [(values, Z64)], n)
-    assert (found == values[leaf]).all()
-    opened = OpenMasked.cost([(values.shape, Z64)], n) + PublishBits.cost((depth, COUNT), n)
-    assert cost == opened + LeafLookup.cost(depth, COUNT, 8)
+    found, cost, _ = on_shares(body, [(values, ring)], n)
+    for result in found:
+        assert (result == ring.reduce(values[:, leaf])).all()
+    masking = opened(n, (Z1, depth * COUNT)) * 2 + opened(n, (ring, outputs << depth))
+    looked = dealt((ring, COUNT << depth), (ring, outputs * COUNT << depth)) * 2
+    assert cost == masking + looked
 
 
 @pytest.mark.parametrize("n", PARTIES)
 @pytest.mark.parametrize("bits", [40, 46, 48])
-def test_waves(n: int, bits: int) -> None:
+def test_sigmoid_series(n: int, bits: int) -> None:
     """The sigmoid and its derivative on all of [-16, 16], to what the series and rounding leave."""
     x = np.linspace(-16, 16, 401)
     fixed = np.rint(x * 2.0**SCORE_BITS).astype(np.int64).astype(np.uint32)
 
     def body(runtime: Runtime, share: Share) -> Share:
-        found: Share = waves(runtime, mask(runtime, share), bits=bits)
-        return found
+        return sigmoid_series(runtime, mask_one(runtime, share), bits=bits)
 
     found, cost, _ = on_shares(body, [(fixed, Z32)], n)
     p, h = signed(found) / 2.0**bits
@@ -296,12 +464,13 @@ def test_waves(n: int, bits: int) -> None:
     # 56 coefficients, each off by half a unit at most, times dealt waves of at most 1; and 56 dealt
     # waves, off by half a unit, times coefficients that add up to less than 2. Copies of the
     # sigmoid 32 away add exp(|x| - 32), and the harmonics left out 3e-8 and 2e-7.
-    dealt = bits // 2 - 1
-    rounding = 28 * 2.0 ** -(bits - dealt) + 2 * 2.0**-dealt
+    dealt_bits = bits // 2 - 1
+    rounding = 28 * 2.0 ** -(bits - dealt_bits) + 2 * 2.0**-dealt_bits
     copies = np.exp(np.abs(x) - 32)
     assert (np.abs(p - true) <= rounding + copies + 3e-8).all()
     assert (np.abs(h - true * (1 - true)) <= rounding + copies + 2e-7).all()
-    assert cost == OpenMasked.cost([(x.shape, Z32)], n) + Waves.cost(len(x))
+    assert HARMONICS == 28
+    assert cost == opened(n, (Z32, 401)) + dealt((Z64, 2 * 28 * 401))
 
 
 def test_the_series_of_the_sigmoid() -> None:
@@ -324,14 +493,31 @@ def test_shrink(n: int) -> None:
     x = integers(-(2**35) + 1, 2**35 - 1, 4000) * 2**28 // 2**7
 
     def body(runtime: Runtime, share: Share) -> Any:
-        return shrink(runtime, share, bits=(21,), rings=(Z36,)).share(runtime.index)
+        (masked,) = shrink(runtime, share, bits=(21,), rings=(Z36,))
+        return masked.share(runtime)
 
     found, cost, _ = on_shares(body, [(x.view(np.uint64), Z64)], n)
     error = signed((found - (x >> 21).view(np.uint64)) << np.uint64(28)) >> 28
     assert np.isin(error, (0, 1)).all()
     exact = (x - ((x >> 21) << 21)) / 2.0**21
     assert abs(np.mean(error - exact)) < 5 / np.sqrt(12 * 4000)
-    assert cost == Shrink.cost(4000, [Z36], n)
+    assert cost == opened(n, (Z64, 4000)) + dealt((Z36, 4000))
+
+
+@pytest.mark.parametrize("n", PARTIES)
+def test_shrinking_several(n: int) -> None:
+    """To several rings, in one opening."""
+    x, y = integers(-(2**40), 2**40), integers(0, 2**45, seed=1)
+
+    def body(runtime: Runtime, a: Share, b: Share) -> Any:
+        found = shrink(runtime, a, b, bits=(20, 31), rings=(Z36, Z16))
+        return [masked.share(runtime) for masked in found]
+
+    inputs: list[tuple[np.ndarray, Ring]] = [(x.view(np.uint64), Z64), (y.view(np.uint64), Z64)]
+    (one, two), cost, _ = on_shares(body, inputs, n)
+    assert np.isin(Z36.reduce(one - (x >> 20).view(np.uint64)), (0, 1)).all()
+    assert np.isin(two.astype(int) - (y >> 31), (0, 1)).all()
+    assert cost == opened(n, (Z64, COUNT), (Z64, COUNT)) + dealt((Z36, COUNT), (Z16, COUNT))
 
 
 @pytest.mark.parametrize("n", PARTIES)
@@ -341,18 +527,9 @@ def test_round_off(n: int, bits: int) -> None:
     x = np.concatenate([np.arange(-600, 600), [-(2**31), 2**31 - 1 - 2**bits]])
 
     def body(runtime: Runtime, share: Share) -> Share:
-        found: Share = round_off(runtime, share, bits=bits)
-        return found
+        return round_off(runtime, share, bits=bits)
 
     for _ in range(2):
         found, cost, _ = on_shares(body, [(x.astype(np.int32).view(np.uint32), Z32)], n)
         assert (signed(found) == np.floor(x / 2**bits + 0.5) * 2**bits).all()
-    assert cost == RoundOff.cost(len(x), bits, 4, n)
-
-
-@given(st.lists(st.integers(0, 2**36 - 1), max_size=9))
-def test_36_bits_on_the_wire(values: list[int]) -> None:
-    x = np.array(values, dtype=np.uint64)
-    message = Z36.to_wire(x | np.uint64(0xABC << 40))
-    assert message.nbytes == Z36.wire_bytes(len(x)) == (9 * len(x) + 1) // 2
-    assert (Z36.from_wire(message, len(x)) == x).all()
+    assert cost == opened(n, (Z8, len(x))) + dealt((Z32, len(x) << bits))

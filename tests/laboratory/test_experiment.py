@@ -8,15 +8,18 @@ import numpy as np
 import pytest
 
 from privet import DataError, Experiment, ParameterError, run
-from privet.boosting.objective import sigmoid
 from privet.data.partition import split_columns, split_rows
 from privet.laboratory.experiment import evaluate, load_data, train_on
-from privet.suites.paper.infer import infer_cost
-from privet.suites.paper.split import split_cost
-from privet.suites.paper.table import best_test_cost, table_cost
-from privet.suites.plan import AppliedTests, Plan
+from privet.runtime.counter import Counter
+from privet.suites.paper.suite import PaperSuite
+from privet.suites.suite import OwnData
+from privet.terms.objective import OBJECTIVES, sigmoid
+from privet.terms.params import Params
+from privet.terms.plan import Ownership, Plan
+from tests.boosting.test_federation import within
 
 plain = partial(Experiment, protocol="plain")
+CLASSIFICATION = OBJECTIVES["classification"]
 
 
 def test_a_whole_experiment(tmp_path: Path) -> None:
@@ -95,8 +98,6 @@ def test_parameters_are_checked() -> None:
 def test_the_active_party_needs_a_label() -> None:
     frame = load_data("breast-cancer", None, None, None).frame
     parties = split_columns(frame, 3)
-    from privet import Params
-
     with pytest.raises(DataError, match="party2 is the active participant and has no label"):
         train_on(parties[:2], parties[:2], Params(task="classification"), "plain")
 
@@ -105,7 +106,7 @@ def test_auc_of_one_class_is_undefined() -> None:
     frame = load_data("breast-cancer", None, None, None).frame
     assert frame.label is not None
     ones = frame.take(np.flatnonzero(frame.label == 1))
-    assert evaluate("classification", np.ones(ones.n_samples), ones)["auc"] is None
+    assert evaluate(CLASSIFICATION, np.ones(ones.n_samples), ones)["auc"] is None
 
 
 def test_metrics_are_of_the_test_rows() -> None:
@@ -143,7 +144,6 @@ def test_the_id_column_is_no_feature(tmp_path: Path) -> None:
 
 
 def test_misaligned_parties_do_not_train() -> None:
-    from privet import Params
     from privet.data.partition import PartyFrame
 
     frame = load_data("breast-cancer", None, None, None).frame
@@ -157,7 +157,7 @@ def test_accuracy_is_at_even_odds() -> None:
     frame = load_data("breast-cancer", None, None, None).frame
     for probability, share in ((0.5, 357 / 569), (0.5 - 1e-9, 212 / 569)):
         predicted = np.full(frame.n_samples, probability)
-        assert evaluate("classification", predicted, frame)["accuracy"] == share
+        assert evaluate(CLASSIFICATION, predicted, frame)["accuracy"] == share
 
 
 def test_parameters_that_make_no_sense() -> None:
@@ -181,21 +181,27 @@ def test_a_secure_experiment_reports_its_cost(tmp_path: Path) -> None:
     assert report.plain_metrics["auc"] is not None
     assert abs(report.metrics["auc"] - report.plain_metrics["auc"]) < 0.02
     _, test = split_rows(load_data("breast-cancer", None, None, None).frame, 0.2, 0)
-    rounded = np.floor(model.score(test.columns) * 2.0**10 + 0.5) / 2.0**10
-    predicted = evaluate("classification", sigmoid(rounded), test)
+    rounded = np.floor(model.score(test.columns)[0] * 2.0**10 + 0.5) / 2.0**10
+    predicted = evaluate(CLASSIFICATION, sigmoid(rounded), test)
     assert predicted == pytest.approx(report.metrics)  # what was revealed is what the parts give
 
-    plan = Plan("classification", 455, tuple([0] * 10 + [1] * 10 + [2] * 10), 2, 2, 2, 8, 1.0, 1.0)
-    table = table_cost(plan, 3) + infer_cost(AppliedTests((1, 2, 455), None, None), 3)
+    owners = Ownership(tuple([0] * 10 + [1] * 10 + [2] * 10), 2)
+    plan = Plan(Params.parse({"task": "classification", **params}), owners, 455)
+    counter = Counter(3)
+    suite = PaperSuite(counter, plan, OwnData())
+    suite.setup()
+    counter.steps.clear()
+    suite.train_table(0)
+    table = counter.total
     assert report.bytes.online_total == 2 * table.online
     assert report.bytes.offline_total == 2 * table.offline
     assert report.bytes.setup_total == 2 * 8 * 455  # the label, to two others
     assert report.bytes.online_total / 3 <= report.bytes.online_max_party
     assert report.rounds.total == 2 * table.rounds + 1
-    level = sum(
-        best_test_cost(plan, k, 3).rounds + split_cost((2, k, 455), 3).rounds for k in (1, 2)
-    )
-    assert report.rounds.per_level == level / 2
+    assert report.rounds.per_level == within(counter.steps, "level").rounds / 2
+    # Literally, as it was before a counter counted.
+    assert (report.rounds.total, report.rounds.per_level) == (1045, 168.5)
+    assert (report.bytes.online_total, report.bytes.offline_total) == (25_500_904, 3_862_138)
     assert 0 < report.seconds.setup < report.seconds.online < report.seconds.train
     assert report.seconds.offline > 0
     assert report.seconds.train < report.seconds.total
@@ -204,7 +210,7 @@ def test_a_secure_experiment_reports_its_cost(tmp_path: Path) -> None:
     assert [(r.what, r.to, r.count) for r in report.reveals] == [
         ("best bucket of every feature", everybody, 2 * 2 * 30),
         ("split feature", everybody, 2 * 2),
-        ("leaf values within bounds", everybody, 2),
+        ("numbers within bounds", everybody, 2),
         ("predictions", ["party3"], 114),
     ]
 

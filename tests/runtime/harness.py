@@ -13,8 +13,10 @@ from scipy.stats import chi2
 from privet.arithmetic.rings import RingArray
 from privet.errors import PeerError
 from privet.runtime.correlations import LiveSource
+from privet.runtime.counter import Cost, Counter
 from privet.runtime.ledger import Ledger
 from privet.runtime.meter import Meter
+from privet.runtime.opening import Link
 from privet.runtime.party import Party
 from privet.runtime.roles import DEALER, Program, run_dealer
 from privet.transport.channel import Array, Channel, Expected
@@ -86,7 +88,12 @@ class View:
         return [(r.peer, r.step, str(r.array.dtype), r.array.shape) for r in everything]
 
 
-def play(program: Program, n_parties: int, inputs: Sequence[Any] | None = None) -> list[View]:
+def play(
+    program: Program,
+    n_parties: int,
+    inputs: Sequence[Any] | None = None,
+    link: Link | None = None,
+) -> list[View]:
     """Run a program in threads and return everybody's view."""
     names = [f"party{index + 1}" for index in range(n_parties)]
     channels = memory_channels([*names, DEALER], deadline=30)
@@ -96,13 +103,16 @@ def play(program: Program, n_parties: int, inputs: Sequence[Any] | None = None) 
     def party(index: int) -> None:
         view, channel = views[index], RecordingChannel(channels[names[index]])
         with channel:
-            runtime = Party(index, names, channel, LiveSource(channel, DEALER))
+            runtime = Party(index, names, channel, LiveSource(channel, DEALER), link)
             channel.inner.where = lambda: runtime.step_name
             runtime.on_open = lambda _, __, value: view.opened.append(value.copy())
             view.meter, view.ledger = runtime.meter, runtime.ledger
             view.received, view.corrections = channel.received, channel.corrections
-            view.result = program(runtime, None if inputs is None else inputs[index])
-            runtime.finish()
+            try:
+                view.result = program(runtime, None if inputs is None else inputs[index])
+                runtime.finish()
+            finally:
+                runtime.release()
 
     def guard(body: Any, *arguments: Any) -> None:
         try:
@@ -120,6 +130,45 @@ def play(program: Program, n_parties: int, inputs: Sequence[Any] | None = None) 
     for failure in sorted(failures, key=lambda error: isinstance(error, PeerError)):
         raise failure
     return views
+
+
+def measured(views: Sequence[View]) -> Cost:
+    """What the meters of all participants say."""
+    return sum(measured_steps(views).values(), start=Cost())
+
+
+def measured_steps(views: Sequence[View]) -> dict[str, Cost]:
+    """What the meters of all participants say of every step that costs something."""
+    return costs_by_step([view.meter for view in views])
+
+
+def costs_by_step(meters: Sequence[Meter]) -> dict[str, Cost]:
+    """What the meters of all participants say of every step that costs something."""
+    found = {}
+    for step in {step for meter in meters for step in (*meter.online, *meter.offline)}:
+        online = [meter.online[step] for meter in meters]
+        assert len({traffic.rounds for traffic in online}) == 1, step  # all wait for the same
+        sent = sum(traffic.sent for traffic in online)
+        assert sent == sum(traffic.received for traffic in online), step
+        offline = sum(meter.offline[step].received for meter in meters)
+        found[step] = Cost(online[0].rounds, sent, offline)
+    return {step: cost for step, cost in found.items() if cost != Cost()}
+
+
+def counted(program: Program, n_parties: int, link: Link | None = None) -> dict[str, Cost]:
+    """What a counter says of every step of a program that costs something."""
+    counter = Counter(n_parties, link)
+    program(counter, None)
+    return {step: cost for step, cost in counter.steps.items() if cost != Cost()}
+
+
+def check_count(
+    program: Program, views: Sequence[View], link: Link | None = None
+) -> dict[str, Cost]:
+    """Check that a counter says of every step what the meters measured; return that."""
+    found = measured_steps(views)
+    assert counted(program, len(views), link) == found
+    return found
 
 
 FALSE_ALARM = 1e-9

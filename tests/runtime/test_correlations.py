@@ -176,7 +176,7 @@ def test_the_dealer_runs_ahead_only_so_far(monkeypatch: pytest.MonkeyPatch) -> N
                 runtime.derived((1 << 15,), Z64)
                 runtime.open(Share(np.zeros(1, dtype=np.uint64), Z64))
             elif isinstance(runtime, Dealer):
-                runtime.derive(np.zeros(1 << 15, dtype=np.uint64), Z64)
+                runtime.deal(np.zeros(1 << 15, dtype=np.uint64), Z64)
 
     def party(index: int) -> None:
         run_party(program, index, NAMES, None, channels[NAMES[index]])
@@ -201,7 +201,7 @@ def test_large_corrections_are_spread_evenly() -> None:
             if isinstance(runtime, Party):
                 runtime.derived((size,), Z64)
             elif isinstance(runtime, Dealer):
-                runtime.derive(np.zeros(size, dtype=np.uint64), Z64)
+                runtime.deal(np.zeros(size, dtype=np.uint64), Z64)
         return 0
 
     outcome = simulate(program, 3)
@@ -212,7 +212,7 @@ def test_large_corrections_are_spread_evenly() -> None:
 def test_a_dealer_with_more_to_give_is_noticed() -> None:
     def program(runtime: Runtime, _: object = None) -> None:
         if isinstance(runtime, Dealer):
-            runtime.derive(np.zeros(2, dtype=np.uint64), Z64)
+            runtime.deal(np.zeros(2, dtype=np.uint64), Z64)
 
     with pytest.raises((CorrelationError, PeerMisbehavedError)):
         simulate(program, 2)

@@ -6,30 +6,33 @@ from typing import Any
 import numpy as np
 import pytest
 
-from privet.arithmetic.rings import BITS, Z32, Z64, Ring, add_counting_wraps
+from privet.arithmetic.rings import BITS, Z32, Z36, Z64, Ring, add_counting_wraps, integers_modulo
 from privet.arithmetic.shares import Share
 from privet.errors import CorrelationError, PeerError, PeerMisbehavedError, ResultError
-from privet.gates.gate import Cost, opening_cost
+from privet.runtime.counter import Cost, Counter
+from privet.runtime.dealer import Dealer
 from privet.runtime.launcher import simulate
 from privet.runtime.ledger import Disclosure
-from privet.runtime.opening import ALL_TO_ALL_BYTES
+from privet.runtime.opening import USUAL_BYTES
 from privet.runtime.party import Party
 from privet.runtime.runtime import Runtime
-from tests.runtime.harness import play
+from tests.runtime.harness import check_count, measured, play
 
 PARTIES = (2, 3, 5)
-LARGE = ALL_TO_ALL_BYTES // 8 + 3  # 64-bit elements that no longer go all-to-all
+LARGE = USUAL_BYTES // 8 + 3  # 64-bit elements that no longer go all-to-all
 
 
-def measured(views: list[Any]) -> Cost:
-    """What the meters of all participants say."""
-    rounds = {view.meter.total().rounds for view in views}
-    assert len(rounds) == 1
-    return Cost(
-        rounds=rounds.pop(),
-        online=sum(view.meter.total().sent for view in views),
-        offline=sum(view.meter.total("offline").received for view in views),
-    )
+def opening_cost(nbytes: int, n_parties: int) -> Cost:
+    """What opening so many bytes costs, where slices of them are no longer than they."""
+    if nbytes <= USUAL_BYTES or n_parties == 2:
+        return Cost(rounds=1, online=n_parties * (n_parties - 1) * nbytes)
+    return Cost(rounds=2, online=2 * (n_parties - 1) * nbytes)
+
+
+def counting(counter: Runtime, _: object, shapes: list[tuple[int, ...]], rings: list[Ring]) -> None:
+    """What `opening` opens, counted."""
+    assert isinstance(counter, Counter)
+    counter.open(*(Share.unknown(s, r) for s, r in zip(shapes, rings, strict=True)))
 
 
 def opening(runtime: Runtime, parts: list[np.ndarray], rings: list[Ring]) -> Any:
@@ -51,6 +54,7 @@ def test_opening_adds_shares_up(n: int, shape: tuple[int, ...], ring: Ring) -> N
         assert (view.result[0] == total).all()
         assert view.result[0].shape == shape
     assert measured(views) == opening_cost(ring.nbytes(shape), n)
+    check_count(partial(counting, shapes=[shape], rings=[ring]), views)
 
 
 @pytest.mark.parametrize("n", PARTIES)
@@ -70,6 +74,34 @@ def test_one_opening_serves_many(n: int, size: int) -> None:
             assert (value == rings[k].sum(np.stack([parts[k] for parts in inputs]), 0)).all()
     nbytes = sum(r.nbytes(s) for s, r in zip(shapes, rings, strict=True))
     assert measured(views) == opening_cost(nbytes, n)
+    check_count(partial(counting, shapes=shapes, rings=rings), views)
+
+
+@pytest.mark.parametrize("n", PARTIES)
+@pytest.mark.parametrize("length", [1, 7, 100_003])
+def test_narrow_rings_are_opened_as_narrow(n: int, length: int) -> None:
+    """Elements of 1, 5 and 36 bits, whose upper bits are litter: together, and each alone."""
+    rings = [integers_modulo(1), integers_modulo(5), Z36]
+    rng = np.random.default_rng(length)
+    inputs = [
+        [rng.integers(0, 255, length).astype(np.uint8) for _ in range(2)]
+        + [rng.integers(0, 2**63, length, dtype=np.uint64)]
+        for _ in range(n)
+    ]
+    for chosen in ([0, 1, 2], [0], [1], [2], [2, 2]):
+        these = [rings[k] for k in chosen]
+        given = [[parts[k] for k in chosen] for parts in inputs]
+        views = play(partial(opening, rings=these), n, given)
+        for view in views:
+            for k, value in zip(chosen, view.result, strict=True):
+                total = rings[k].sum(np.stack([parts[k] for parts in inputs]), 0)
+                assert (value == rings[k].reduce(total)).all()
+        program = partial(counting, shapes=[(length,)] * len(chosen), rings=these)
+        (cost,) = check_count(program, views).values()
+        bits = sum(ring.bits for ring in these) * length
+        share = 2 * (n - 1) if cost.rounds == 2 else n * (n - 1)
+        # Every slice of every ring ends with a byte that may not be full, of each size of chunks.
+        assert bits / 8 <= cost.online / share < bits / 8 + 2 * n * len(these)
 
 
 def sharing(runtime: Runtime, values: np.ndarray) -> Any:
@@ -87,7 +119,97 @@ def test_sharing_and_revealing(n: int) -> None:
         else:
             assert view.result is None
         assert view.ledger.entries == [Disclosure("x", ("party1", "party2"), 1000, "")]
-    assert measured(views).online == 8000 * ((n - 1) + 2 * (n - 1))
+    assert measured(views) == Cost(2, 8000 * ((n - 1) + 2 * (n - 1)), 0)
+    check_count(sharing, views)
+
+
+def sharing_each(runtime: Runtime, values: list[np.ndarray | None] | None, ring: Ring) -> Any:
+    owned = [None] * 4 if values is None else values
+    owners = None if isinstance(runtime, Dealer) else [1, 0, 1, 1]
+    shares = runtime.share_each(owned, owners, (3, 5), ring)
+    return runtime.reveal(shares, to=[1], what="all")
+
+
+@pytest.mark.parametrize("n", PARTIES)
+@pytest.mark.parametrize("ring", [Z64, Z32, Z36], ids=lambda ring: ring.name)
+def test_sharing_of_several(n: int, ring: Ring) -> None:
+    """Of several owners in one round, side by side, in the width of their ring."""
+    rng = np.random.default_rng(0)
+    values = rng.integers(0, 1 << min(ring.bits, 63), (4, 3, 5)).astype(ring.dtype)
+    inputs = [
+        [v if owner == k else None for v, owner in zip(values, [1, 0, 1, 1], strict=True)]
+        for k in range(n)
+    ]
+    program = partial(sharing_each, ring=ring)
+    views = play(program, n, inputs)
+    assert (views[1].result == values).all()
+    assert [view.result for view in views[:1] + views[2:]] == [None] * (n - 1)
+    # 15 elements and 45 from their owners, and all 60 to one participant: what fits no byte of its
+    # own is a byte of every array, at most.
+    cost = measured(views)
+    assert cost.rounds == 2
+    assert 0 <= 8 * cost.online - (n - 1) * 2 * 60 * ring.bits <= (n - 1) * 8 * 5
+    check_count(program, views)
+
+
+def publishing(runtime: Runtime, own: list[np.ndarray] | None) -> Any:
+    if isinstance(runtime, Party):
+        assert own is not None
+        counts = [2, 0, 3, 1, 0][: runtime.n_parties]
+        found = runtime.publish(own, counts, (2, 3), Z36)
+        return [(k, position, array) for k, position, array in found]
+    if isinstance(runtime, Counter):
+        runtime.publish(Z36, (2, 3), sum([2, 0, 3, 1, 0][: runtime.n_parties]))
+    return None
+
+
+@pytest.mark.parametrize("n", PARTIES)
+def test_publishing(n: int) -> None:
+    """Everybody gets everybody's arrays once, its own among them, in one round."""
+    rng = np.random.default_rng(0)
+    counts = [2, 0, 3, 1, 0][:n]
+    arrays = [list(rng.integers(0, 1 << 36, (c, 2, 3), dtype=np.uint64)) for c in counts]
+    views = play(publishing, n, arrays)
+    for view in views:
+        assert len(view.result) == sum(counts)
+        found = {(k, position): array for k, position, array in view.result}
+        for k, theirs in enumerate(arrays):
+            for position, array in enumerate(theirs):
+                assert (found[k, position] == array).all()
+    assert measured(views) == Cost(1, (n - 1) * sum(counts) * Z36.wire_bytes(6), 0)
+    check_count(publishing, views)
+
+
+def opening_to_owners(runtime: Runtime, data: tuple[Any, Any] | None) -> Any:
+    if isinstance(runtime, Party):
+        assert data is not None
+        part, notes = data
+        return runtime.open_to_owners(Share(part, Z36), [1, 0, 1], notes, (Z32, 4))
+    return None
+
+
+@pytest.mark.parametrize("n", PARTIES)
+def test_opening_to_owners(n: int) -> None:
+    """Each value to its owner alone, and each owner's note to all, in one round."""
+    rng = np.random.default_rng(0)
+    owners = [1, 0, 1]
+    parts = rng.integers(0, 1 << 36, (n, 3, 2, 5), dtype=np.uint64)
+    notes = [np.arange(4, dtype=np.uint32) + 10 * j for j in range(3)]
+    inputs = [
+        (parts[k], [note if o == k else None for note, o in zip(notes, owners, strict=True)])
+        for k in range(n)
+    ]
+    views = play(opening_to_owners, n, inputs)
+    total = Z36.reduce(parts.sum(axis=0, dtype=np.uint64))
+    for k, view in enumerate(views):
+        opened, all_notes = view.result
+        assert sorted(opened) == [j for j, owner in enumerate(owners) if owner == k]
+        for j, value in opened.items():
+            assert (Z36.reduce(value) == total[j]).all()
+        assert [note.tolist() for note in all_notes] == [note.tolist() for note in notes]
+        assert len(view.opened) == owners.count(k)
+    sent = 3 * (Z36.wire_bytes(10) + Z32.wire_bytes(4))
+    assert measured(views) == Cost(1, (n - 1) * sent, 0)
 
 
 def public(runtime: Runtime, _: object) -> Any:
@@ -109,6 +231,10 @@ def test_steps_show_in_the_ledger_and_the_meter() -> None:
     assert views[1].meter.online["outer/inner"].rounds == 2
     assert views[1].meter.online["outer/inner"].sent == 40
     assert views[1].meter.total().sent == 64
+    assert check_count(public, views) == {
+        "outer/inner": Cost(2, 2 * 40, 0),
+        "": Cost(1, 2 * 24, 0),
+    }
 
 
 def test_counting_wraps() -> None:
@@ -136,9 +262,9 @@ def out_of_step(runtime: Runtime, _: object, change: str) -> Any:
                 if not (odd and change == "skip" and i == 0):
                     runtime.uniform(shape, ring)
                 runtime.derived((2,), Z64)
-            else:
-                runtime.uniform((2,), Z64)  # type: ignore[attr-defined]
-                runtime.derive(np.zeros(2, dtype=np.uint64), Z64)  # type: ignore[attr-defined]
+            elif isinstance(runtime, Dealer):
+                runtime.uniform((2,), Z64)
+                runtime.deal(np.zeros(2, dtype=np.uint64), Z64)
     return None
 
 
@@ -158,9 +284,9 @@ def too_short(runtime: Runtime, _: object) -> None:
 
 def too_long(runtime: Runtime, _: object) -> None:
     """The dealer has more than the participants want."""
-    if not isinstance(runtime, Party):
+    if isinstance(runtime, Dealer):
         for _i in range(3):
-            runtime.derive(np.zeros(2, dtype=np.uint64), Z64)  # type: ignore[attr-defined]
+            runtime.deal(np.zeros(2, dtype=np.uint64), Z64)
 
 
 @pytest.mark.parametrize("program", [too_short, too_long])
@@ -181,14 +307,16 @@ def test_participants_out_of_step_with_each_other_compute_nothing() -> None:
 
 
 def test_the_dealer_cannot_open() -> None:
-    from privet.runtime.dealer import Dealer
-
     assert not hasattr(Dealer, "open")
+    assert not hasattr(Dealer, "open_to_owners")
+    assert not hasattr(Dealer, "open_counting_wraps")
 
 
 def test_a_choice_goes_to_all_and_its_detail_to_the_owner() -> None:
-    found = simulate(partial(choosing, [2, 0, 8]), 2).results
-    assert found == [(2, -1), (2, 7)]
+    program = partial(choosing, [2, 0, 8])
+    views = play(program, 2)
+    assert [view.result for view in views] == [(2, -1), (2, 7)]
+    assert check_count(program, views) == {"": Cost(1, 2 * 16, 0)}
 
 
 @pytest.mark.parametrize(

@@ -1,52 +1,108 @@
-"""Randomness from a seed: AES-128 in counter mode, a stream that two holders of a seed share."""
+"""Randomness from a seed, by place: what two holders of a seed both can draw, in any order.
+
+A draw has a *place*: what it is for, and where in the program it is made. The seed is the key of
+AES-128 in counter mode; of the 128 bits that it counts with, 96 are a digest of the place, and the
+rest an element's position. So any rows of any draw can be had alone: ahead, in blocks, in threads,
+elsewhere. A place is used once; two of a million have the same digest with probability 2^-57.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import math
 import os
+import threading
+from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext, algorithms, modes
 
 from privet.arithmetic.rings import Ring, RingArray
 
 SEED_BYTES = 32
 
-# What is encrypted to get the key stream itself, a block at a time.
+_BLOCK_BYTES = 16  # of AES: what a counter stands for
+# What is encrypted to get the key stream itself, a piece at a time.
 _ZEROS = np.zeros(1 << 20, dtype=np.uint8)
 # The interface of AES asks for room beyond what it writes.
 _SLACK = 15
 
 
+class Place(NamedTuple):
+    """Where in a program something is drawn."""
+
+    kind: str
+    """What it is for."""
+    path: tuple[int, ...]
+    """The numbers of the steps that we are in: a table, then a level of it."""
+    slot: int
+    """How many were drawn there before."""
+
+
+@lru_cache(maxsize=16)
+def place_digest(place: Place) -> bytes:
+    """Return what stands for a place in the counter of a stream."""
+    name = f"{place.kind}|{place.path}|{place.slot}"
+    return hashlib.blake2b(name.encode(), digest_size=12, person=b"privet place").digest()
+
+
 class Prg:
-    """A stream of pseudo-random bytes that depends on the seed alone."""
+    """Pseudo-random values that depend on the seed and their place alone."""
 
     def __init__(self, seed: bytes) -> None:
         if len(seed) != SEED_BYTES:
             raise ValueError(f"a seed has {SEED_BYTES} bytes, not {len(seed)}")
+        self.seed = seed
         key = hashlib.blake2b(seed, digest_size=16, person=b"privet prg").digest()
-        self._stream = Cipher(algorithms.AES128(key), modes.CTR(bytes(16))).encryptor()
+        self._cipher = algorithms.AES128(key)
+        self._streams = threading.local()  # a stream is set to a place, so each thread has its own
 
-    def bytes(self, count: int) -> npt.NDArray[np.uint8]:
-        """Return the next bytes of the stream."""
-        buffer = np.empty(count + _SLACK, dtype=np.uint8)
-        view = buffer.data
-        for start in range(0, count, len(_ZEROS)):
-            length = min(len(_ZEROS), count - start)
-            self._stream.update_into(_ZEROS[:length].data, view[start : start + length + _SLACK])
-        return buffer[:count]
+    def uniform(
+        self, place: Place, shape: tuple[int, ...], ring: Ring, rows: slice | None = None
+    ) -> RingArray:
+        """Return uniform ring elements; of those along the last axis, only `rows`."""
+        size = ring.dtype.itemsize
+        if rows is None:
+            return self._bytes(place, 0, size * math.prod(shape)).view(ring.dtype).reshape(shape)
+        start, stop, _ = rows.indices(shape[-1])
+        count = max(0, stop - start)
+        result = np.empty((math.prod(shape[:-1]), count), dtype=ring.dtype)
+        for k in range(len(result)):
+            first = size * (k * shape[-1] + start)
+            result[k] = self._bytes(place, first, size * count).view(ring.dtype)
+        return result.reshape(*shape[:-1], count)
 
-    def uniform(self, shape: tuple[int, ...], ring: Ring) -> RingArray:
-        """Return uniform ring elements."""
-        return self.bytes(ring.nbytes(shape)).view(ring.dtype).reshape(shape)
-
-    def permutation(self, length: int) -> npt.NDArray[np.intp]:
+    def permutation(self, place: Place, length: int) -> npt.NDArray[np.intp]:
         """Return a uniform permutation, as the order of 64-bit keys.
 
         Two of N keys are equal, and then left in order, with probability below N^2 / 2^65.
         """
-        return np.argsort(self.bytes(8 * length).view(np.uint64), kind="stable")
+        return np.argsort(self._bytes(place, 0, 8 * length).view(np.uint64), kind="stable")
+
+    def _bytes(self, place: Place, start: int, count: int) -> npt.NDArray[np.uint8]:
+        """Return some bytes of the stream of one place."""
+        counter, skipped = divmod(start, _BLOCK_BYTES)
+        stream = self._stream_from(place_digest(place) + counter.to_bytes(4, "big"))
+        buffer = np.empty(skipped + count + _SLACK, dtype=np.uint8)
+        view = buffer.data
+        for begin in range(0, skipped + count, len(_ZEROS)):
+            length = min(len(_ZEROS), skipped + count - begin)
+            stream.update_into(_ZEROS[:length].data, view[begin : begin + length + _SLACK])
+        # A copy where it would not be aligned.
+        found = buffer[skipped : skipped + count]
+        return found.copy() if skipped else found
+
+    def _stream_from(self, counter: bytes) -> CipherContext:
+        """Return this thread's stream, set to a counter: a new one would take ten times as long."""
+        stream: CipherContext | None = getattr(self._streams, "stream", None)
+        if stream is None:
+            stream = Cipher(self._cipher, modes.CTR(counter)).encryptor()
+            self._streams.stream = stream
+        else:
+            stream.reset_nonce(counter)
+        return stream
 
 
 def fresh_seed() -> bytes:

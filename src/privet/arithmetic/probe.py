@@ -14,7 +14,7 @@ import numpy as np
 
 from privet.arithmetic import circle
 from privet.arithmetic.limbs import LimbMatrix
-from privet.arithmetic.prg import SEED_BYTES, Prg
+from privet.arithmetic.prg import SEED_BYTES, Place, Prg
 from privet.arithmetic.rings import Z36, Z64, RingArray
 
 _SEED = b"privet probe".ljust(SEED_BYTES)
@@ -24,15 +24,15 @@ _COUNT = 4096
 def probe() -> dict[str, str]:
     """Return a digest of each kind of arithmetic that shares go through, on known numbers."""
     prg = Prg(_SEED)
-    words = prg.uniform((64, 64), Z64)
-    angles = prg.uniform((_COUNT,), Z64).astype(np.uint32)
+    words = prg.uniform(Place("words", (), 0), (64, 64), Z64)
+    angles = prg.uniform(Place("angles", (), 0), (_COUNT,), Z64).astype(np.uint32)
     matrix = LimbMatrix(24, _COUNT)
-    matrix.place(0, prg.uniform((24, _COUNT), Z36))
-    vectors = prg.uniform((_COUNT, 8), Z36)
+    matrix.place(0, prg.uniform(Place("matrix", (), 0), (24, _COUNT), Z36))
+    vectors = prg.uniform(Place("vectors", (), 0), (_COUNT, 8), Z36)
+    order = prg.permutation(Place("order", (), 0), _COUNT)
     return {
-        "random numbers": _digest([words, prg.permutation(_COUNT).astype(np.uint64)]),
+        "random numbers": _digest([words, order.astype(np.uint64)]),
         "sines": _digest(circle.waves(angles)),
-        "matrix products": _digest([Z64.matmul(words, words.T)]),
         "sums by bucket": _digest(Z36.reduce(x) for x in matrix.times((vectors, Z36))),
     }
 

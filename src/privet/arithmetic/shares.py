@@ -1,144 +1,175 @@
-"""Shares: one participant's part of a value that nobody holds whole.
+"""Values that are computed on: ring elements, or, to whoever has none, their shape alone.
+
+`Elements` are anything over a ring: a mask, what was opened, a share. A program runs at those who
+have them and at those who do not: the dealer sees no data, and whoever counts costs sees nothing.
+They have `unknown` elements, which carry a shape at no cost in memory.
+
+A `Share` is one participant's part of a value that nobody holds whole:
 
     x = x_1 + x_2 + ... + x_n   in the share's ring (for bits: XOR)
 
-A share is opaque on purpose. It can be added, scaled and reshaped, which every participant does for
+It is opaque on purpose. It can be added, scaled and reshaped, which every participant does for
 itself, and it can be handed to the runtime's `open` and `reveal`. It shows its shape and nothing
 else, and refuses whatever would treat it as the value: comparing, branching, iterating, pickling.
-
-The dealer runs the same programs without data: its shares are `unknown`, and carry a shape only.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import numpy as np
+from typing_extensions import Self
 
 from privet.arithmetic.rings import Ring, RingArray
 
+_NOTHING = np.zeros((), dtype=np.bool_)
 
-class Share:
-    """One participant's additive (or, for bits, XOR) share."""
 
-    __slots__ = ("_part", "known", "ring")
-    __array_ufunc__ = None  # so that `array * share` is left to Share.__rmul__
+class Elements:
+    """An array over a ring, or its shape."""
 
-    def __init__(self, part: RingArray, ring: Ring, *, known: bool = True) -> None:
-        assert part.dtype == ring.dtype, f"{part.dtype} in {ring.name}"
-        self._part = part
+    __slots__ = ("_array", "known", "ring", "shape")
+    __array_ufunc__ = None  # so that `array * elements` is left to Elements.__rmul__
+
+    def __init__(self, array: RingArray, ring: Ring) -> None:
+        assert array.dtype == ring.dtype, f"{array.dtype} in {ring.name}"
+        self._array = array
         self.ring = ring
-        self.known = known
+        self.shape: tuple[int, ...] = array.shape
+        self.known = True
 
     @classmethod
-    def unknown(cls, shape: tuple[int, ...], ring: Ring) -> Share:
-        """Return what the dealer has in place of a value: its shape, at no cost in memory."""
-        return cls(np.broadcast_to(ring.zeros(()), shape), ring, known=False)
+    def unknown(cls, shape: tuple[int, ...], ring: Ring) -> Self:
+        """Return what those have who do not have the elements: their shape."""
+        found = cls.__new__(cls)
+        found.ring, found.shape, found.known = ring, shape, False
+        return found
 
     @property
-    def part(self) -> RingArray:
-        """The elements themselves: for gates and runtimes, never for programs."""
-        assert self.known, "the dealer has no data"
-        return self._part
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The shape of the shared value."""
-        return self._part.shape
+    def array(self) -> RingArray:
+        """The elements: for gates and runtimes, never for programs."""
+        assert self.known, "only the shape of these elements is known here"
+        return self._array
 
     @property
     def size(self) -> int:
-        """The number of elements of the shared value."""
-        return self._part.size
+        """The number of elements."""
+        return math.prod(self.shape)
 
     def __len__(self) -> int:
-        return len(self._part)
+        return self.shape[0]
 
     def __repr__(self) -> str:
-        return f"<Share of shape {self.shape} over {self.ring.name}>"
+        return f"<{type(self).__name__} of shape {self.shape} over {self.ring.name}>"
 
     # Linear operations, which need no communication.
 
-    def __add__(self, other: Share) -> Share:
+    def __add__(self, other: Self) -> Self:
         return self._combine(other, self.ring.add)
 
-    def __sub__(self, other: Share) -> Share:
+    def __sub__(self, other: Self) -> Self:
         return self._combine(other, self.ring.subtract)
 
-    def __xor__(self, other: Share) -> Share:
+    def __xor__(self, other: Self) -> Self:
         assert self.ring.boolean, "XOR is for shared bits"
         return self._combine(other, self.ring.add)
 
-    def __neg__(self) -> Share:
-        return Share(self.ring.negate(self._part), self.ring) if self.known else self
+    def __neg__(self) -> Self:
+        return type(self)(self.ring.negate(self._array), self.ring) if self.known else self
 
-    def __mul__(self, public: Any) -> Share:
+    def __mul__(self, public: Any) -> Self:
         """Multiply by public ring elements or integers (for bits: AND)."""
         factor = self.ring.array(public)
         if not self.known:
-            return Share.unknown(np.broadcast_shapes(self.shape, factor.shape), self.ring)
-        return Share(self.ring.multiply(self._part, factor), self.ring)
+            return self.unknown(np.broadcast_shapes(self.shape, factor.shape), self.ring)
+        return type(self)(self.ring.multiply(self._array, factor), self.ring)
 
     __rmul__ = __mul__
 
-    def _combine(self, other: Share, operation: Any) -> Share:
-        if not isinstance(other, Share):
+    def _combine(self, other: Self, operation: Any) -> Self:
+        if not isinstance(other, Elements):
             return NotImplemented
         assert self.ring is other.ring, f"{self.ring.name} with {other.ring.name}"
+        if not (self.known and other.known):
+            return self.unknown(np.broadcast_shapes(self.shape, other.shape), self.ring)
+        return type(self)(operation(self._array, other._array), self.ring)
+
+    # Rearrangements. Unknown elements are not moved, only their shapes change.
+
+    def __getitem__(self, key: Any) -> Self:
         if not self.known:
-            return Share.unknown(np.broadcast_shapes(self.shape, other.shape), self.ring)
-        return Share(operation(self._part, other._part), self.ring)
+            return self.unknown(np.broadcast_to(_NOTHING, self.shape)[key].shape, self.ring)
+        return type(self)(np.asarray(self._array[key]), self.ring)
 
-    # Rearrangements. The dealer's have no elements that would have to be moved, only shapes.
-
-    def __getitem__(self, key: Any) -> Share:
-        return self._with(np.asarray(self._part[key]))
-
-    def reshape(self, *shape: int) -> Share:
+    def reshape(self, *shape: int) -> Self:
         """Return the elements in another shape."""
-        return self._with(self._part.reshape(shape))
+        if not self.known:
+            rest = math.prod(n for n in shape if n >= 0)
+            new = tuple(self.size // rest if n < 0 else n for n in shape)
+            assert math.prod(new) == self.size, f"{self.shape} in the shape {shape}"
+            return self.unknown(new, self.ring)
+        return type(self)(self._array.reshape(shape), self.ring)
 
-    def transpose(self, *axes: int) -> Share:
+    def transpose(self, *axes: int) -> Self:
         """Return the axes in another order."""
-        return self._with(self._part.transpose(axes))
+        if not self.known:
+            return self.unknown(tuple(self.shape[axis] for axis in axes), self.ring)
+        return type(self)(self._array.transpose(axes), self.ring)
 
-    def broadcast_to(self, shape: tuple[int, ...]) -> Share:
+    def broadcast_to(self, shape: tuple[int, ...]) -> Self:
         """Return the value repeated along new or short axes."""
-        return self._with(np.broadcast_to(self._part, shape))
+        if not self.known:
+            assert np.broadcast_shapes(self.shape, shape) == shape
+            return self.unknown(shape, self.ring)
+        return type(self)(np.broadcast_to(self._array, shape), self.ring)
 
-    def sum(self, axis: int | tuple[int, ...] | None = None) -> Share:
+    def sum(self, axis: int | tuple[int, ...] | None = None) -> Self:
         """Return the sum along an axis."""
         if not self.known:
-            summed = range(self._part.ndim) if axis is None else np.atleast_1d(axis)
-            dropped = {int(a) % self._part.ndim for a in summed}
+            axes = range(len(self.shape)) if axis is None else np.atleast_1d(axis)
+            dropped = {int(a) % len(self.shape) for a in axes}
             kept = [size for a, size in enumerate(self.shape) if a not in dropped]
-            return Share.unknown(tuple(kept), self.ring)
-        return self._with(self.ring.sum(self._part, axis))
+            return self.unknown(tuple(kept), self.ring)
+        return type(self)(self.ring.sum(self._array, axis), self.ring)
 
-    def cumsum(self, axis: int) -> Share:
+    def cumsum(self, axis: int) -> Self:
         """Return the running sums along an axis."""
         assert not self.ring.boolean, "running sums are for numbers"
         if not self.known:
             return self
-        return self._with(np.cumsum(self._part, axis=axis, dtype=self.ring.dtype))
+        return type(self)(np.cumsum(self._array, axis=axis, dtype=self.ring.dtype), self.ring)
 
-    def sum_slices(self, ends: Sequence[int]) -> Share:
+    def sum_slices(self, ends: Sequence[int]) -> Self:
         """Return the sums of consecutive slices of the last axis, each up to one of `ends`."""
         starts = [0, *ends[:-1]]
         shape = (*self.shape[:-1], len(ends))
         if not self.known:
-            return Share.unknown(shape, self.ring)
+            return self.unknown(shape, self.ring)
         sums = self.ring.zeros(shape)
         filled = [i for i, (start, end) in enumerate(zip(starts, ends, strict=True)) if start < end]
         first = [starts[i] for i in filled]
-        sums[..., filled] = np.add.reduceat(self._part[..., : ends[-1]], first, axis=-1)
-        return Share(sums, self.ring)
+        sums[..., filled] = np.add.reduceat(self._array[..., : ends[-1]], first, axis=-1)
+        return type(self)(sums, self.ring)
 
-    def _with(self, part: RingArray) -> Share:
+    def to_ring(self, ring: Ring) -> Self:
+        """Return the elements modulo a smaller power of two."""
+        assert ring.bits <= self.ring.bits
         if not self.known:
-            return Share.unknown(part.shape, self.ring)
-        return Share(part, self.ring)
+            return self.unknown(self.shape, ring)
+        return type(self)(self._array.astype(ring.dtype), ring)
+
+
+class Share(Elements):
+    """One participant's additive (or, for bits, XOR) share."""
+
+    __slots__ = ()
+
+    @property
+    def part(self) -> RingArray:
+        """The participant's elements: for gates and runtimes, never for programs."""
+        return self.array
 
     # What a share is not.
 
@@ -162,21 +193,24 @@ class Share:
     __hash__ = None  # type: ignore[assignment]
 
 
-def concatenate(shares: list[Share], axis: int = 0) -> Share:
-    """Return shares joined along an axis."""
-    first = shares[0]
-    if not first.known:
+_Kind = TypeVar("_Kind", bound=Elements)
+
+
+def concatenate(values: Sequence[_Kind], axis: int = 0) -> _Kind:
+    """Return elements joined along an axis."""
+    first = values[0]
+    if not all(value.known for value in values):
         shape = list(first.shape)
-        shape[axis] = sum(share.shape[axis] for share in shares)
-        return Share.unknown(tuple(shape), first.ring)
-    return Share(np.concatenate([share._part for share in shares], axis=axis), first.ring)
+        shape[axis] = sum(value.shape[axis] for value in values)
+        return first.unknown(tuple(shape), first.ring)
+    return type(first)(np.concatenate([v.array for v in values], axis=axis), first.ring)
 
 
-def stack(shares: list[Share], axis: int = 0) -> Share:
-    """Return shares side by side along a new axis."""
-    first = shares[0]
-    if not first.known:
+def stack(values: Sequence[_Kind], axis: int = 0) -> _Kind:
+    """Return elements side by side along a new axis."""
+    first = values[0]
+    if not all(value.known for value in values):
         assert axis >= 0
-        shape = (*first.shape[:axis], len(shares), *first.shape[axis:])
-        return Share.unknown(shape, first.ring)
-    return Share(np.stack([share._part for share in shares], axis=axis), first.ring)
+        shape = (*first.shape[:axis], len(values), *first.shape[axis:])
+        return first.unknown(shape, first.ring)
+    return type(first)(np.stack([v.array for v in values], axis=axis), first.ring)

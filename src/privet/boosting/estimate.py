@@ -8,10 +8,11 @@ the smaller of the two times, only a part shows.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from privet.boosting.federation import Federation
-from privet.suites.plan import Plan
+from privet.boosting.federation import Federation, train
+from privet.runtime.counter import Cost, Counter
+from privet.terms.plan import Plan
 
 
 @dataclass(frozen=True)
@@ -31,16 +32,28 @@ class Estimate:
 
 def estimate(federation: Federation, plan: Plan, done: int = 0) -> Estimate:
     """Return what a training will take, from its plan alone, if some tables are done."""
-    n_parties = len(federation.parties)
-    setup, table = federation.suite.cost(plan, n_parties)
-    total = (setup + table * (plan.tables - done)) if done < plan.tables else setup * 0
+    setup, table = count(federation, plan)
+    total = (
+        (setup + table * (plan.params.tables - done)) if done < plan.params.tables else setup * 0
+    )
     return Estimate(
         rounds=total.rounds,
         online=total.online,
         offline=total.offline,
         memory=federation.suite.memory(plan),
-        multiplications=federation.suite.multiplications(plan) * (plan.tables - done),
+        multiplications=federation.suite.multiplications(plan) * (plan.params.tables - done),
     )
+
+
+def count(federation: Federation, plan: Plan) -> tuple[Cost, Cost]:
+    """Return what setting up costs, and what each table does, by counting one through."""
+    counter = Counter(len(federation.parties))
+    once = replace(plan, params=plan.params.model_copy(update={"tables": 1}))
+    train(counter, federation, once, None)
+    costs = {"setup": Cost(), "table": Cost()}
+    for step, cost in counter.steps.items():
+        costs[step.partition("/")[0]] += cost
+    return costs["setup"], costs["table"]
 
 
 @dataclass(frozen=True)

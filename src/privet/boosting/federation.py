@@ -16,21 +16,19 @@ from privet.arithmetic.shares import Share
 from privet.arrays import FloatArray
 from privet.boosting.binning import BucketedColumns
 from privet.boosting.model import Feature
-from privet.boosting.objective import initial_score
-from privet.boosting.params import Params
 from privet.boosting.part import GUARD_BITS, LabelUnit, ModelPart, kept_leaves
-from privet.config import Task
 from privet.errors import DataError
 from privet.runtime.runtime import Runtime
 from privet.suites.masked.suite import MaskedSuite
 from privet.suites.paper.suite import PaperSuite
-from privet.suites.plan import OwnData, Plan, TrainedTable
-from privet.suites.suite import Suite
+from privet.suites.suite import OwnData, Suite, TrainedTable
+from privet.terms.params import Params
+from privet.terms.plan import Ownership, Plan
 
 SUITES: dict[str, type[Suite]] = {"masked": MaskedSuite, "paper": PaperSuite}
-PREDICTION_BITS: dict[Task, int] = {"classification": 10, "regression": 12}
-"""Fraction bits of revealed scores, unless a job says otherwise: a prediction need not say more."""
+"""All protocols that compute on shares, by name."""
 MOST_PREDICTION_BITS = 14
+"""Revealed scores have no more fraction bits: a prediction need not say more."""
 
 
 @dataclass(frozen=True)
@@ -60,22 +58,10 @@ class Federation:
 
     def plan(self, n_samples: int) -> Plan:
         """Return the plan for training on that many samples; raise if it cannot be done."""
-        params = self.params
         if not self.features:
             raise DataError("no participant has a feature: there is nothing to test")
-        plan = Plan(
-            task=params.task,
-            n_samples=n_samples,
-            owners=tuple(self.parties.index(feature.owner) for feature in self.features),
-            active=self.active,
-            tables=params.tables,
-            depth=params.depth,
-            buckets=params.buckets,
-            l2=params.l2,
-            learning_rate=params.learning_rate,
-            initial_score=0.0 if params.task == "regression" else params.base_score or 0.0,
-            reveal_loss=self.reveal_loss,
-        )
+        owners = tuple(self.parties.index(feature.owner) for feature in self.features)
+        plan = Plan(self.params, Ownership(owners, self.active), n_samples, self.reveal_loss)
         self.suite.check(plan)
         return plan
 
@@ -94,7 +80,7 @@ class TrainingState:
 
     part: ModelPart
     scores: npt.NDArray[np.uint64]
-    """Our share of the samples' scores."""
+    """Our share of the samples' scores: (outputs, n_samples)."""
     loss: float | None = None
     """The mean squared residual before the last table, if all agreed to learn it."""
 
@@ -120,14 +106,15 @@ def train(
 
     Reveals: what the suite's `train_table` reveals; the loss to all, if they agreed on that.
     """
-    if done == plan.tables:
+    params = plan.params
+    if done == params.tables:
         return None if state is None else state.part
     unit = None
     if state is not None:
         unit = state.part.unit
     elif data is not None and data.label is not None:
-        unit = _label_unit(data.label, federation.params)
-    suite = federation.suite(runtime, plan, _own_data(data, unit, plan.task))
+        unit = _label_unit(data.label, params)
+    suite = federation.suite(runtime, plan, _own_data(data, unit, plan, runtime.index))
     with runtime.step("setup"):
         suite.setup()
     drop = federation.suite.encoding.fraction_bits - federation.fraction_bits
@@ -137,8 +124,8 @@ def train(
         tables = state.part.trained_tables()
         suite.scores = Share(state.scores, Z64)
     part = None if state is None else state.part
-    for number in range(done, plan.tables):
-        with runtime.step("table"):
+    for number in range(done, params.tables):
+        with runtime.step("table", number):
             table = suite.train_table(number)
             loss = _reveal_loss(runtime, suite, table)
         leaves = kept_leaves(table.leaf_values, drop, runtime.index, runtime.n_parties)
@@ -160,17 +147,22 @@ def _reveal_loss(runtime: Runtime, suite: Suite, table: TrainedTable) -> float |
 
 
 def _label_unit(label: FloatArray, params: Params) -> LabelUnit:
-    start = initial_score(label, params)
-    return LabelUnit.of(label, start) if params.task == "regression" else LabelUnit(start)
+    objective = params.objective
+    start = objective.start(label) if params.base_score is None else params.base_score
+    return LabelUnit.of(label, start) if objective.own_unit else LabelUnit(start)
 
 
-def _own_data(data: PartyData | None, unit: LabelUnit | None, task: Task) -> OwnData | None:
+def _own_data(data: PartyData | None, unit: LabelUnit | None, plan: Plan, index: int) -> OwnData:
+    """Return what we bring to the suite: nothing, as the dealer."""
     if data is None:
-        return None
+        return OwnData()
+    buckets = plan.ownership.by_feature(index, list(data.columns.buckets))
     label = data.label
-    if label is not None and unit is not None and task == "regression":
+    if label is None:
+        return OwnData(buckets)
+    if unit is not None and plan.objective.own_unit:
         label = unit.shrink(label)
-    return OwnData(data.columns.buckets, label)
+    return OwnData(buckets, plan.objective.targets(label))
 
 
 def _part(
@@ -182,16 +174,16 @@ def _part(
 ) -> ModelPart:
     feature = np.stack([table.features for table in tables])
     bucket = np.stack([table.buckets for table in tables])
-    # The row of each feature among our own columns; the others' tests have no bucket.
-    row = np.zeros(plan.n_features, dtype=np.intp)
-    own = plan.features_of(federation.parties.index(columns.owner))
-    row[own] = np.arange(len(own))
+    thresholds = plan.ownership.by_feature(
+        federation.parties.index(columns.owner), list(columns.thresholds)
+    )
     threshold = np.full(feature.shape, np.nan)
-    ours = bucket >= 0
-    threshold[ours] = columns.thresholds[row[feature[ours]], bucket[ours]]
+    for table, level in np.argwhere(bucket >= 0):  # the others' tests have none
+        own = thresholds[feature[table, level]]
+        threshold[table, level] = own[bucket[table, level]]
     return ModelPart(
         protocol=federation.protocol,
-        task=plan.task,
+        task=plan.params.task,
         features=federation.features,
         party=columns.owner,
         feature=feature,

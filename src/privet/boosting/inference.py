@@ -15,12 +15,11 @@ from privet.arithmetic.rings import Z32, Z64
 from privet.arithmetic.shares import Share
 from privet.arrays import FloatArray
 from privet.boosting.federation import SUITES
-from privet.boosting.objective import sigmoid
 from privet.boosting.part import GUARD_BITS, LabelUnit, ModelPart
-from privet.config import Task
 from privet.gates.rounding import round_off
 from privet.runtime.runtime import Runtime
-from privet.suites.plan import AppliedTests
+from privet.suites.suite import AppliedTests
+from privet.terms.objective import OBJECTIVES
 
 
 @dataclass(frozen=True)
@@ -28,7 +27,7 @@ class Query:
     """A batch to predict, as all participants and the dealer know it."""
 
     protocol: str
-    task: Task
+    task: str
     shape: tuple[int, int, int]
     """(tables, depth, n_samples)."""
     active: int
@@ -69,19 +68,20 @@ def predict(
 
     Reveals: the rounded scores to the recipient.
     """
-    tables, depth, _ = query.shape
+    tables, depth, n_samples = query.shape
+    objective = OBJECTIVES[query.task]
     with runtime.step("predict"):
-        leaves = Share.unknown((tables, 1 << depth), Z32)
+        leaves = Share.unknown((tables, objective.outputs, 1 << depth), Z32)
         tests = AppliedTests(query.shape, None, None)
         if part is not None and columns is not None:
             leaves = Share(part.leaf_shares, Z32)
             tests = AppliedTests(query.shape, part.test_owners(parties), part.fails(columns))
         scores = SUITES[query.protocol].infer(runtime, tests, leaves)
-        rounded = round_off(runtime, scores, bits=GUARD_BITS)
+        rounded = round_off(runtime, scores.reshape(-1), bits=GUARD_BITS)
         revealed = runtime.reveal(rounded, [query.recipient], "predictions")
         if revealed is None:
             return None
         assert unit is not None
         encoding = FixedPoint(query.prediction_bits + GUARD_BITS, Z32)
-        score = unit.restore(encoding.decode(revealed))
-        return score if query.task == "regression" else sigmoid(score)
+        score = unit.restore(encoding.decode(revealed)).reshape(objective.outputs, n_samples)
+        return objective.prediction(score)

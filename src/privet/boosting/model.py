@@ -11,13 +11,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from privet.arrays import BoolArray, FloatArray, IndexArray
-from privet.boosting.objective import sigmoid
-from privet.boosting.params import LARGEST
-from privet.config import Task, printable
+from privet.config import printable
 from privet.errors import DataError, ModelError
+from privet.terms.objective import LARGEST, OBJECTIVES, Objective
 
 # The arrays of a model and their types; a model holds copies that cannot be written to.
 _ARRAYS = {
+    "base_score": np.float64,
     "feature": np.intp,
     "bucket": np.intp,
     "threshold": np.float64,
@@ -49,9 +49,11 @@ class Model:
     asks whether the feature is missing, `inf` is a test that everything passes.
     """
 
-    task: Task
+    task: str
+    """The objective's name."""
     features: tuple[Feature, ...]
-    base_score: float
+    base_score: FloatArray
+    """The scores before the first table: (outputs,)."""
     feature: IndexArray
     """Which feature each level tests: (tables, depth)."""
     bucket: IndexArray
@@ -59,7 +61,7 @@ class Model:
     threshold: FloatArray
     """What the feature is compared with: (tables, depth)."""
     leaf_values: FloatArray
-    """What a table adds to the score, the learning rate included: (tables, 2^depth)."""
+    """What a table adds to the scores, the learning rate included: (tables, outputs, 2^depth)."""
 
     def __post_init__(self) -> None:
         for name, kind in _ARRAYS.items():
@@ -73,26 +75,36 @@ class Model:
         tables, depth = self.feature.shape
         if self.bucket.shape != (tables, depth) or self.threshold.shape != (tables, depth):
             raise ModelError("features, buckets and thresholds differ in number")
-        if self.leaf_values.shape != (tables, 1 << depth):
+        if self.task not in OBJECTIVES:
+            raise ModelError(f"{self.task!r} is none of {', '.join(OBJECTIVES)}")
+        outputs = self.objective.outputs
+        if self.leaf_values.shape != (tables, outputs, 1 << depth):
             raise ModelError(f"{depth} tests need {1 << depth} leaf values in every table")
+        if self.base_score.shape != (outputs,):
+            raise ModelError(f"a {self.task} has {outputs} base score(s)")
         if self.feature.min() < 0 or self.feature.max() >= len(self.features):
             raise ModelError(f"a test names a feature that is not one of the {len(self.features)}")
         if self.bucket.min() < 0:
             raise ModelError("a test names a negative bucket")
         if np.isnan(self.threshold).any():
             raise ModelError("a threshold is not a number")
-        if not (np.abs(self.leaf_values) <= LARGEST).all() or not abs(self.base_score) <= LARGEST:
+        if not all((np.abs(x) <= LARGEST).all() for x in (self.leaf_values, self.base_score)):
             raise ModelError("a leaf value or the base score is not finite, or too large")
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Model):
             return NotImplemented
-        scalars = ("task", "features", "base_score")
+        scalars = ("task", "features")
         return all(getattr(self, name) == getattr(other, name) for name in scalars) and all(
             np.array_equal(getattr(self, name), getattr(other, name)) for name in _ARRAYS
         )
 
     __hash__ = None  # type: ignore[assignment]
+
+    @property
+    def objective(self) -> Objective:
+        """What was learned."""
+        return OBJECTIVES[self.task]
 
     @property
     def feature_names(self) -> tuple[str, ...]:
@@ -128,21 +140,23 @@ class Model:
         return leaf
 
     def score(self, columns: FloatArray) -> FloatArray:
-        """Return the score of every sample: the base score plus a leaf value from every table."""
+        """Return the scores of every sample: the base score plus a leaf value from every table.
+
+        (outputs, n_samples).
+        """
         self._check_columns(columns)
         n_samples = columns.shape[1]
-        result = np.full(n_samples, self.base_score)
+        result = np.repeat(self.base_score[:, None], n_samples, axis=1)
         step = max(1, _BLOCK // max(1, self.n_tables))
         for start in range(0, n_samples, step):
             block = slice(start, start + step)
-            leaf = self.leaf_index(columns[:, block])
-            result[block] += np.take_along_axis(self.leaf_values, leaf, axis=1).sum(axis=0)
+            leaf = self.leaf_index(columns[:, block])[:, None]
+            result[:, block] += np.take_along_axis(self.leaf_values, leaf, axis=2).sum(axis=0)
         return result
 
     def predict(self, columns: FloatArray) -> FloatArray:
-        """Return the predicted value, or the probability of class 1, of every sample."""
-        score = self.score(columns)
-        return score if self.task == "regression" else sigmoid(score)
+        """Return what the scores say of every sample: a value, or the probability of class 1."""
+        return self.objective.prediction(self.score(columns))
 
     def _check_columns(self, columns: FloatArray) -> None:
         if columns.ndim != 2 or len(columns) != len(self.features):

@@ -18,9 +18,8 @@ from privet.arithmetic.rings import Z32
 from privet.arithmetic.shares import Share
 from privet.arrays import BucketArray, FloatArray, IndexArray
 from privet.boosting.model import Feature, Model
-from privet.config import Task
 from privet.errors import ModelError
-from privet.suites.plan import TrainedTable
+from privet.suites.suite import TrainedTable
 
 GUARD_BITS = 6
 """Leaf values keep so many bits more than predictions are revealed with: their sum is rounded once,
@@ -39,7 +38,7 @@ def kept_leaves(values: Share, drop: int, index: int, n_parties: int) -> Share:
         return Share.unknown(values.shape, Z32)
     part = values.part
     if index == 0 and drop:
-        part = part + np.uint64(n_parties << (drop - 1))
+        part = part + np.uint64(n_parties * ((1 << drop) - 1) >> 1)
     return Share((part >> np.uint64(drop)).astype(np.uint32), Z32)
 
 
@@ -84,7 +83,7 @@ class ModelPart:
     """What one participant keeps of a model."""
 
     protocol: str
-    task: Task
+    task: str
     features: tuple[Feature, ...]
     """All features of the federation, and who holds them."""
     party: str
@@ -95,7 +94,7 @@ class ModelPart:
     threshold: FloatArray
     """What our own features are compared with; NaN for the others' tests: (tables, depth)."""
     leaf_shares: npt.NDArray[np.uint32]
-    """Our shares of the leaf values, over Z32: (tables, 2^depth)."""
+    """Our shares of the leaf values, over Z32: (tables, outputs, 2^depth)."""
     fraction_bits: int
     """How the leaf values are encoded: `GUARD_BITS` more than predictions are revealed with."""
     unit: LabelUnit | None
@@ -143,11 +142,10 @@ class ModelPart:
         own = [j for j, f in enumerate(self.features) if f.owner == self.party]
         if len(columns) != len(own):
             raise ModelError(f"{self.party}: {len(columns)} columns for {len(own)} features")
-        row = np.full(len(self.features), -1)
-        row[own] = np.arange(len(own))
+        by_feature = dict(zip(own, columns, strict=True))
         result = np.zeros((*self.feature.shape, columns.shape[1]), dtype=np.uint8)
-        for table, level in np.argwhere(row[self.feature] >= 0):
-            column = columns[row[self.feature[table, level]]]
+        for table, level in np.argwhere(np.isin(self.feature, own)):
+            column = by_feature[self.feature[table, level]]
             result[table, level] = column >= self.threshold[table, level]
         return result
 
@@ -168,7 +166,7 @@ def join(parts: Sequence[ModelPart]) -> Model:
     return Model(
         task=first.task,
         features=first.features,
-        base_score=units[0].centre,
+        base_score=np.full(shares.shape[1], units[0].centre),
         feature=first.feature,
         bucket=bucket,
         threshold=threshold,

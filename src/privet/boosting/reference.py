@@ -13,8 +13,7 @@ import numpy as np
 from privet.arrays import BoolArray, BucketArray, FloatArray, IndexArray
 from privet.boosting.binning import BucketedColumns
 from privet.boosting.model import Feature, Model
-from privet.boosting.objective import gradients, initial_score, mean_loss
-from privet.boosting.params import Params
+from privet.terms.params import Params
 
 OnTable = Callable[[int, float | None], None]
 """Called after every table with how many are done and the training loss, where it is known."""
@@ -33,24 +32,26 @@ def train(
     """
     buckets = np.concatenate([party.buckets for party in parties])
     thresholds = np.concatenate([party.thresholds for party in parties])
-    base_score = initial_score(label, params)
+    objective = params.objective
+    target = objective.targets(label)
+    start = objective.start(label) if params.base_score is None else params.base_score
 
     shape = (params.tables, params.depth)
     feature, bucket = np.empty(shape, dtype=np.intp), np.empty(shape, dtype=np.intp)
-    leaf_values = np.empty((params.tables, params.leaves))
-    score = np.full(len(label), base_score)
+    leaf_values = np.empty((params.tables, objective.outputs, params.leaves))
+    score = np.full(target.shape, start)
     for table in range(params.tables):
-        g, h = gradients(score, label, params.task)
+        g, h = objective.derivatives(score, target)
         tests, values, leaf = grow_table(buckets, summable(g), summable(h), params)
         feature[table], bucket[table], leaf_values[table] = *tests, values
-        score += values[leaf]
+        score += values[:, leaf]
         if on_table is not None:
-            on_table(table + 1, mean_loss(score, label, params.task))
+            on_table(table + 1, objective.mean_loss(score, target))
 
     return Model(
         task=params.task,
         features=tuple(Feature(name, party.owner) for party in parties for name in party.names),
-        base_score=base_score,
+        base_score=np.full(objective.outputs, start),
         feature=feature,
         bucket=bucket,
         threshold=thresholds[feature, bucket],
@@ -61,7 +62,9 @@ def train(
 def grow_table(
     buckets: BucketArray, g: FloatArray, h: FloatArray, params: Params
 ) -> tuple[tuple[IndexArray, IndexArray], FloatArray, IndexArray]:
-    """Grow one table: return its tests (features, buckets), leaf values and each sample's leaf.
+    """Grow one table on derivatives (K, N).
+
+    Return its tests (features, buckets), its leaf values (K, 2^D) and each sample's leaf.
 
     1. All samples are in node 0 of level 0.
     2. For each level: sum g and h by feature, node and bucket; choose the test of the best score;
@@ -69,22 +72,25 @@ def grow_table(
        passing samples are summed again: a right child is its parent less its left sibling.
     3. A leaf value is the Newton step of its samples, times the learning rate.
     """
-    n_samples = buckets.shape[1]
+    n_samples = g.shape[1]
     node = np.zeros(n_samples, dtype=np.intp)
     features = np.empty(params.depth, dtype=np.intp)
     cuts = np.empty(params.depth, dtype=np.intp)
-    sums = bucket_sums(buckets, np.ones(n_samples, dtype=np.bool_), node, 1, g, h, params.buckets)
+    everything = np.ones(n_samples, dtype=np.bool_)
+    sums = bucket_sums(buckets, everything, node, 1, g, h, params.buckets)
     for level in range(params.depth):
         features[level], cuts[level] = best_test(sums, params.l2)
         passes = buckets[features[level]] <= cuts[level]
         if level + 1 < params.depth:
             left = bucket_sums(buckets, passes, node, 1 << level, g, h, params.buckets)
-            children = np.stack((left, sums - left), axis=3)
-            sums = children.reshape(*children.shape[:2], 2 << level, params.buckets)
+            children = np.stack((left, sums - left), axis=4)
+            sums = children.reshape(*children.shape[:3], 2 << level, params.buckets)
         node = 2 * node + ~passes
 
-    total_g = np.bincount(node, weights=g, minlength=params.leaves)
-    total_h = np.bincount(node, weights=h, minlength=params.leaves)
+    total_g, total_h = (
+        np.stack([np.bincount(node, weights=row, minlength=params.leaves) for row in rows])
+        for rows in (g, h)
+    )
     values: FloatArray = -params.learning_rate * total_g / (total_h + params.l2)
     return (features, cuts), values, node
 
@@ -98,16 +104,18 @@ def bucket_sums(
     h: FloatArray,
     n_buckets: int,
 ) -> FloatArray:
-    """Sum g and h of the chosen samples: (2, n_features, n_nodes, n_buckets)."""
+    """Sum g and h of the chosen samples: (2, n_features, outputs, n_nodes, n_buckets)."""
     rows = np.flatnonzero(chosen)
-    offset, g, h = node[rows] * n_buckets, g[rows], h[rows]
-    size = n_nodes * n_buckets
-    sums = np.empty((2, len(buckets), size))
+    offset = node[rows] * n_buckets
+    derivatives = np.stack((g[:, rows], h[:, rows]))
+    outputs, size = len(g), n_nodes * n_buckets
+    sums = np.empty((2, len(buckets), outputs, size))
     for j, column in enumerate(buckets):
         cell = offset + column[rows]
-        sums[0, j] = np.bincount(cell, weights=g, minlength=size)
-        sums[1, j] = np.bincount(cell, weights=h, minlength=size)
-    return sums.reshape(2, len(buckets), n_nodes, n_buckets)
+        for kind, output in np.ndindex(2, outputs):
+            weights = derivatives[kind, output]
+            sums[kind, j, output] = np.bincount(cell, weights=weights, minlength=size)
+    return sums.reshape(2, len(buckets), outputs, n_nodes, n_buckets)
 
 
 def best_test(sums: FloatArray, l2: float) -> tuple[int, int]:
@@ -120,11 +128,11 @@ def best_test(sums: FloatArray, l2: float) -> tuple[int, int]:
 def candidate_scores(sums: FloatArray, l2: float) -> FloatArray:
     """Return the score of every feature and cut: (n_features, n_buckets - 1)."""
     g, h = sums
-    left_g, left_h = np.cumsum(g, axis=2)[..., :-1], np.cumsum(h, axis=2)[..., :-1]
-    right_g = g.sum(axis=2, keepdims=True) - left_g
-    right_h = h.sum(axis=2, keepdims=True) - left_h
+    left_g, left_h = np.cumsum(g, axis=3)[..., :-1], np.cumsum(h, axis=3)[..., :-1]
+    right_g = g.sum(axis=3, keepdims=True) - left_g
+    right_h = h.sum(axis=3, keepdims=True) - left_h
     impurity = -0.5 * left_g**2 / (left_h + l2) - 0.5 * right_g**2 / (right_h + l2)
-    result: FloatArray = impurity.sum(axis=1)
+    result: FloatArray = impurity.sum(axis=(1, 2))
     return result
 
 
@@ -135,7 +143,7 @@ def summable(values: FloatArray) -> FloatArray:
     left sibling, and candidates that split alike tie exactly. The rounding is at most
     2^-53 * 2N * max|value|: for a million samples, one part in 2^32 of the largest.
     """
-    bound = float(np.max(np.abs(values), initial=0.0)) * len(values)
+    bound = float(np.max(np.abs(values), initial=0.0)) * values.shape[-1]
     step = 2.0 ** (np.frexp(bound)[1] - 52)
     if bound == 0.0 or step == 0.0:  # so small that the doubles themselves are the grid
         return values

@@ -9,27 +9,25 @@ from privet.arrays import FloatArray
 from privet.boosting import reference
 from privet.boosting.binning import BucketedColumns
 from privet.boosting.estimate import Estimate, estimate
-from privet.boosting.federation import (
-    PREDICTION_BITS,
-    SUITES,
-    Federation,
-    PartyData,
-)
-from privet.boosting.federation import (
-    train as train_on_shares,
-)
+from privet.boosting.federation import SUITES, Federation, PartyData
+from privet.boosting.federation import train as train_on_shares
 from privet.boosting.inference import Query, predict, tell_unit
 from privet.boosting.model import Feature, Model
-from privet.boosting.objective import check_label
-from privet.boosting.params import Params
 from privet.boosting.part import ModelPart, join
 from privet.errors import DataError, ParameterError
 from privet.runtime.launcher import Outcome, simulate
 from privet.runtime.runtime import Runtime
-from privet.suites.plan import Plan
+from privet.terms.params import Params
+from privet.terms.plan import Plan
 
-PROTOCOLS: tuple[str, ...] = (*SUITES, "plain")
+PLAIN = "plain"
+"""Training in the clear, which is no suite's."""
 DEFAULT_PROTOCOL = "masked"
+
+
+def protocols() -> tuple[str, ...]:
+    """Return the names of all ways to train."""
+    return (*SUITES, PLAIN)
 
 
 @dataclass(frozen=True)
@@ -49,9 +47,11 @@ class Trial:
         predictions = None
         if self.n_new:
             active = self.federation.active
-            shape = (self.plan.tables, self.plan.depth, self.n_new)
+            shape = (self.plan.params.tables, self.plan.params.depth, self.n_new)
             bits = self.federation.prediction_bits
-            query = Query(self.federation.protocol, self.plan.task, shape, active, active, bits)
+            query = Query(
+                self.federation.protocol, self.plan.params.task, shape, active, active, bits
+            )
             unit = tell_unit(runtime, query, part)
             predictions = predict(runtime, query, self.federation.parties, part, new, unit)
         return TrialResult(part, predictions)
@@ -70,7 +70,7 @@ def train(
     parties: Sequence[BucketedColumns],
     label: FloatArray,
     params: Params,
-    protocol: str = "plain",
+    protocol: str = PLAIN,
     on_table: reference.OnTable | None = None,
 ) -> Model:
     """Check that the parties' columns and the label fit together, then train a model on them.
@@ -78,7 +78,7 @@ def train(
     The last party holds the label. With a secure protocol the parties are threads of this process,
     and the parts that they end with are joined: whoever owns the process sees everything anyway.
     """
-    if protocol == "plain":
+    if protocol == PLAIN:
         check_parties(parties, label, params, protocol)
         return reference.train(parties, label, params, on_table)
     return join(train_federated(parties, label, params, protocol, on_table=on_table).parts)
@@ -114,7 +114,7 @@ def train_federated(
         parties=names,
         features=tuple(Feature(name, party.owner) for party in parties for name in party.names),
         active=len(parties) - 1,
-        prediction_bits=PREDICTION_BITS[params.task],
+        prediction_bits=params.objective.prediction_bits,
     )
     plan = federation.plan(len(label))
     if on_estimate is not None:
@@ -146,9 +146,9 @@ def check_parties(
     parties: Sequence[BucketedColumns], label: FloatArray, params: Params, protocol: str
 ) -> None:
     """Raise an InputError unless the parties' columns, the label and the parameters fit."""
-    if protocol not in PROTOCOLS:
-        raise ParameterError(f"protocol: {protocol!r} is not one of {', '.join(PROTOCOLS)}")
-    check_label(label, params.task)
+    if protocol not in protocols():
+        raise ParameterError(f"protocol: {protocol!r} is not one of {', '.join(protocols())}")
+    params.objective.check_label(label)
     for party in parties:
         if party.n_samples != len(label):
             raise DataError(

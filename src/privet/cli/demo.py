@@ -13,7 +13,6 @@ from rich.console import Console
 from rich.table import Table
 
 from privet.boosting.binning import bucket_columns
-from privet.boosting.params import Params
 from privet.boosting.trainer import train
 from privet.data.datasets import load_dataset
 from privet.data.partition import split_columns, split_rows
@@ -23,8 +22,7 @@ from privet.federation.party_report import PartyReport
 from privet.laboratory.experiment import evaluate
 from privet.laboratory.local_federation import LocalFederation
 from privet.runtime.roles import DEALER
-
-_METRIC = {"classification": "auc", "regression": "rmse"}
+from privet.terms.params import Params
 
 
 def demo(
@@ -62,9 +60,10 @@ def demo(
             verb: [_report(local.report(name, verb)) for name in local.names]
             for verb in ("train", "predict")
         }
-    metric = _METRIC[loaded.task]
-    ours = evaluate(loaded.task, predicted.columns[0], new)[metric]
-    clear = evaluate(loaded.task, plain.predict(new.columns), new)[metric]
+    objective = params.objective
+    metric = objective.metric
+    ours = evaluate(objective, predicted.columns[0], new)[metric]
+    clear = evaluate(objective, plain.predict(new.columns), new)[metric]
     console.print(
         f"\n{metric} of {new.n_samples} held-out rows: {ours:.4f}, in the clear {clear:.4f}"
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -13,7 +13,7 @@ from rich.text import Text
 
 from privet.boosting.estimate import Estimate
 from privet.boosting.model import Model
-from privet.boosting.trainer import DEFAULT_PROTOCOL, PROTOCOLS
+from privet.boosting.trainer import DEFAULT_PROTOCOL, protocols
 from privet.data.datasets import DATASETS
 from privet.errors import ParameterError
 from privet.files.atomic import check_writable
@@ -21,10 +21,13 @@ from privet.files.model_file import save_model
 from privet.laboratory.experiment import Experiment, run
 from privet.laboratory.report import Report
 from privet.runtime.network import NETWORKS
+from privet.terms.objective import OBJECTIVES
+from privet.terms.params import spelled_out
 
 _TABLES_SHOWN = 10
 
 
+@spelled_out(lambda field: Annotated[field.annotation, typer.Option(help=field.description)])
 def simulate(
     data: Annotated[str, typer.Option(help=f"{', '.join(DATASETS)}, or a CSV or Parquet file.")],
     label: Annotated[
@@ -35,32 +38,25 @@ def simulate(
         typer.Option("--id", help="The id column of a file.", show_default="id, if there"),
     ] = None,
     task: Annotated[
-        Literal["regression", "classification"] | None,
-        typer.Option(help="What to learn from a file.", show_default="by the label: 0 and 1?"),
+        str | None,
+        typer.Option(
+            help=f"What to learn from a file: {', '.join(OBJECTIVES)}.",
+            show_default="by the label: 0 and 1?",
+        ),
     ] = None,
     parties: Annotated[int, typer.Option(help="How many; the last one has the label.")] = 4,
     protocol: Annotated[
-        str, typer.Option(help=f"One of: {', '.join(PROTOCOLS)}.")
+        str, typer.Option(help=f"One of: {', '.join(protocols())}.")
     ] = DEFAULT_PROTOCOL,
     network: Annotated[
         str,
         typer.Option(help=f"Of a secure protocol: {', '.join(NETWORKS)}, or DELAY_MS,MBIT."),
     ] = "loopback",
-    tables: Annotated[int, typer.Option(help="How many decision tables.")] = 10,
-    depth: Annotated[int, typer.Option(help="How many tests in a table, 1 to 10.")] = 3,
-    buckets: Annotated[int, typer.Option(help="How many buckets a feature, 2 to 256.")] = 32,
-    l2: Annotated[float, typer.Option(help="Regularisation of the leaf values (lambda).")] = 1.0,
-    learning_rate: Annotated[
-        float, typer.Option(help="Factor on the leaf values; 1 is the paper's.")
-    ] = 1.0,
-    base_score: Annotated[
-        float | None,
-        typer.Option(help="Score before the first table.", show_default="mean label, or 0"),
-    ] = None,
     test_size: Annotated[float, typer.Option(help="Share of the rows set aside to test.")] = 0.2,
     seed: Annotated[int, typer.Option(help="Chooses the test rows.")] = 0,
     report: Annotated[str | None, typer.Option(help="Write the report there, as JSON.")] = None,
     save: Annotated[str | None, typer.Option(help="Write the model there.")] = None,
+    **params: Any,
 ) -> None:
     """Run one experiment on this machine: split a table over parties by columns, train, test."""
     if report is not None and save is not None and Path(report).resolve() == Path(save).resolve():
@@ -73,14 +69,7 @@ def simulate(
         n_parties=parties,
         protocol=protocol,
         network=network,
-        params={
-            "tables": tables,
-            "depth": depth,
-            "buckets": buckets,
-            "l2": l2,
-            "learning_rate": learning_rate,
-            "base_score": base_score,
-        },
+        params=params,
         label=label,
         id=id_,
         task=task,
@@ -95,7 +84,7 @@ def simulate(
         TimeRemainingColumn(),
         console=Console(stderr=True),
     ) as progress:
-        bar = progress.add_task("training", total=tables, loss="", visible=False)
+        bar = progress.add_task("training", total=params["tables"], loss="", visible=False)
 
         def on_table(done: int, loss: float | None) -> None:
             known = "" if loss is None else f", loss {loss:.5f}"

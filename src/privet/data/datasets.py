@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 
-from privet.config import Task
 from privet.data.frame import Frame
 from privet.data.reader import read_frame
 from privet.errors import DataError, UnavailableError
@@ -28,7 +27,8 @@ class DataSet:
     """A labelled frame, and what there is to learn from it."""
 
     name: str
-    task: Task
+    task: str
+    """The name of the objective."""
     frame: Frame
 
 

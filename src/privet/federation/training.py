@@ -13,7 +13,6 @@ from privet.arrays import TextArray
 from privet.boosting.binning import bucket_columns
 from privet.boosting.estimate import estimate
 from privet.boosting.federation import PartyData, TrainingState, train
-from privet.boosting.objective import check_label
 from privet.errors import DataError, ModelError, ParameterError
 from privet.federation.agreement import Agreement, Statement, agree
 from privet.federation.events import Event, Tell
@@ -102,7 +101,7 @@ class _Training:
         self._tell = tell
         done, run = agreement.stage
         self._done = done
-        self.last_run = run if done == self._plan.tables else agreement.run
+        self.last_run = run if done == self._plan.params.tables else agreement.run
 
     def __call__(self, runtime: Party, data: PartyData) -> Any:
         """Train, with a checkpoint after every table."""
@@ -125,7 +124,7 @@ class _Training:
         )
 
     def _announce(self) -> None:
-        tables, done = self._plan.tables, self._done
+        tables, done = self._plan.params.tables, self._done
         if done:
             text = f"{done} of {tables} tables are there from an earlier run"
             self._tell(Event("resumed", text, {"tables": done}))
@@ -152,7 +151,7 @@ class _Training:
         )
 
     def _report(self, runtime: Party, state: TrainingState, seconds: float) -> None:
-        tables, done = self._plan.tables, state.part.n_tables
+        tables, done = self._plan.params.tables, state.part.n_tables
         loss = "" if state.loss is None else f", loss before it {state.loss:.5f}"
         rate = (done - self._done) / seconds
         sent = runtime.meter.total().sent
@@ -179,7 +178,7 @@ def _prepare(party: PartyFile, job: Job, restart: bool) -> _Own:
     params = job.hyper_parameters()
     if frame.label is not None:
         try:
-            check_label(frame.label, params.task)
+            params.objective.check_label(frame.label)
         except DataError as error:
             raise DataError(f"{party.data.path}: {error}") from None
     columns = bucket_columns(party.name, frame.names, frame.columns, params.buckets)
@@ -188,7 +187,7 @@ def _prepare(party: PartyFile, job: Job, restart: bool) -> _Own:
     folder = make_folder(party.folder)
     path = folder / f"{job.name}.part"
     check_writable(path)
-    scores, tables = checkpoint_bytes(frame.n_samples, params.tables, params.depth)
+    scores, tables = checkpoint_bytes(frame.n_samples, params)
     largest = max(scores, tables)
     if largest > MAX_BYTES:
         raise ParameterError(

@@ -31,13 +31,14 @@ from privet.files.atomic import extend, make_folder, remove, write_atomically
 from privet.files.records import Name, read_bytes
 from privet.files.streams import Column, Columns, batch_of, parse, read_sealed, seal, start_of
 from privet.files.tables import (
+    MOST_OUTPUTS,
     MOST_TABLES,
-    OUTPUTS,
     PartHeader,
     read_part,
     table_bytes,
     write_tables,
 )
+from privet.terms.params import Params
 
 FORMAT: Final = "privet-checkpoint"
 TABLES_FORMAT: Final = "privet-tables"
@@ -73,7 +74,7 @@ class _StageHeader(Checked):
     tables_bytes: Annotated[int, Field(ge=1)]
     """How much of the run's tables these are."""
     tables_digest: _Digest
-    outputs: Annotated[int, Field(ge=OUTPUTS, le=OUTPUTS)] = OUTPUTS
+    outputs: Annotated[int, Field(ge=1, le=MOST_OUTPUTS)]
 
     def columns(self) -> Columns:
         """Return what a sample's row holds."""
@@ -148,9 +149,10 @@ class Checkpoints:
             tables=self._tables.count,
             tables_bytes=self._tables.size,
             tables_digest=self._tables.digest.hexdigest(),
+            outputs=len(state.scores),
         )
         columns = header.columns()
-        scores = {"score": state.scores.reshape(OUTPUTS, -1).T}
+        scores = {"score": state.scores.T}
         content = seal(start_of(header, columns) + batch_of(scores, columns))
         write_atomically(self._stage_path(stage), content, private=True)
         self._remove_all_but([stage] if self._previous is None else [stage, self._previous])
@@ -189,7 +191,7 @@ class Checkpoints:
                 raise ModelError(f"{path}: damaged: its name is not that of its content")
             if len(batches) != 1:
                 raise ModelError(f"{path}: damaged: scores in {len(batches)} batches")
-            scores = batches[0]["score"].reshape(-1)
+            scores = np.ascontiguousarray(batches[0]["score"].T)
             return stage, TrainingState(self._read_tables(header), scores)
         except ModelError as error:
             raise ModelError(f"{error}{advice}") from None
@@ -210,9 +212,10 @@ class Checkpoints:
             raise ModelError(f"{path}: damaged: {error}") from None
 
 
-def checkpoint_bytes(samples: int, tables: int, depth: int) -> tuple[int, int]:
+def checkpoint_bytes(samples: int, params: Params) -> tuple[int, int]:
     """Return how many bytes a stage's scores and a run's tables take at most."""
-    return 4096 + 8 * OUTPUTS * samples, tables * table_bytes(depth)
+    outputs = params.objective.outputs
+    return 4096 + 8 * outputs * samples, params.tables * table_bytes(params.depth, outputs)
 
 
 def data_digest(data: PartyData) -> str:

@@ -28,19 +28,15 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, field_validator, model_validator
 from typing_extensions import Self
 
-from privet.boosting.federation import (
-    MOST_PREDICTION_BITS,
-    PREDICTION_BITS,
-    SUITES,
-    Federation,
-)
+from privet.boosting.federation import MOST_PREDICTION_BITS, SUITES, Federation
 from privet.boosting.inference import Query
 from privet.boosting.model import Feature
-from privet.boosting.params import Params
 from privet.boosting.trainer import DEFAULT_PROTOCOL
-from privet.config import Config, Task, check_name
+from privet.config import Config, check_name
 from privet.errors import ParameterError
 from privet.runtime.roles import DEALER
+from privet.terms.objective import OBJECTIVES
+from privet.terms.params import Params, Task
 from privet.transport.mesh import Member
 
 _FINGERPRINT = r"^[0-9a-f]{64}$"
@@ -119,7 +115,7 @@ class Job(Config):
             raise ValueError(
                 f'participants: exactly one has role = "active", and here {len(active)} have'
             )
-        if self.reveal_loss and self.protocol != "masked":
+        if self.reveal_loss and not SUITES[self.protocol].has_loss:
             raise ValueError(f"reveal_loss: the protocol {self.protocol} has no loss; use masked")
         if self.recipient and self.recipient not in names:
             raise ValueError(f"recipient: {self.recipient!r} is none of {', '.join(names)}")
@@ -145,7 +141,7 @@ class Job(Config):
     def revealed_bits(self) -> int:
         """The fraction bits that predictions are revealed with."""
         bits = self.prediction_bits
-        return PREDICTION_BITS[self.task] if bits is None else bits
+        return OBJECTIVES[self.task].prediction_bits if bits is None else bits
 
     def hyper_parameters(self) -> Params:
         """Return the hyper-parameters, the defaults among them."""

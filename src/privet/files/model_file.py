@@ -9,7 +9,7 @@ import numpy as np
 from pydantic import FailFast, Field
 
 from privet.boosting.model import Feature, Model
-from privet.config import Checked, Task
+from privet.config import Checked
 from privet.errors import InputError, ModelError
 from privet.files.atomic import write_atomically
 from privet.files.records import (
@@ -20,6 +20,7 @@ from privet.files.records import (
     read_record,
     threshold_to_json,
 )
+from privet.terms.params import Task
 
 FORMAT = "privet-model"
 VERSION = 2
@@ -76,14 +77,14 @@ def save_model(model: Model, path: str | Path) -> None:
         format="privet-model",
         version=VERSION,
         task=model.task,
-        base_score=[model.base_score],
+        base_score=model.base_score.tolist(),
         features=[FeatureRecord(name=f.name, owner=f.owner) for f in model.features],
         tables=[
             _TableRecord(
                 feature=model.feature[table].tolist(),
                 bucket=model.bucket[table].tolist(),
                 threshold=[threshold_to_json(t) for t in model.threshold[table].tolist()],
-                leaf_values=[model.leaf_values[table].tolist()],
+                leaf_values=model.leaf_values[table].tolist(),
             )
             for table in range(model.n_tables)
         ],
@@ -98,9 +99,6 @@ def load_model(path: str | Path) -> Model:
     record = read_record(path, FORMAT, kinds)
     if isinstance(record, _ModelRecord1):
         record = record.upgraded()
-    outputs = len(record.base_score)
-    if outputs != 1:
-        raise ModelError(f"{path}: a model of {outputs} outputs; this software knows those of one")
     try:
         return _to_model(record)
     except InputError as error:
@@ -122,9 +120,9 @@ def _to_model(record: _ModelRecord) -> Model:
     return Model(
         task=record.task,
         features=tuple(Feature(f.name, f.owner) for f in record.features),
-        base_score=record.base_score[0],
+        base_score=np.array(record.base_score),
         feature=np.array([table.feature for table in record.tables], dtype=np.intp),
         bucket=np.array([table.bucket for table in record.tables], dtype=np.intp),
         threshold=np.array([[float(t) for t in table.threshold] for table in record.tables]),
-        leaf_values=np.array([table.leaf_values[0] for table in record.tables]),
+        leaf_values=np.array([table.leaf_values for table in record.tables]),
     )

@@ -10,13 +10,14 @@ from pydantic import FailFast, Field
 
 from privet.boosting.model import Feature
 from privet.boosting.part import LabelUnit, ModelPart
-from privet.config import Checked, Task
+from privet.config import Checked
 from privet.errors import ModelError
 from privet.files.records import FeatureRecord, Name
 from privet.files.streams import Column, Columns, Values, batch_of
+from privet.terms.objective import OBJECTIVES
+from privet.terms.params import Task
 
-OUTPUTS = 1
-"""How many scores a model gives a sample. Files have an axis for more."""
+MOST_OUTPUTS = 1000
 MOST_TABLES = 10_000
 _MOST_BUCKETS = 255
 
@@ -38,7 +39,8 @@ class PartHeader(Checked):
     fraction_bits: Annotated[int, Field(ge=1, le=28)]
     unit: UnitRecord | None
     depth: Annotated[int, Field(ge=1, le=10)]
-    outputs: Annotated[int, Field(ge=OUTPUTS, le=OUTPUTS)] = OUTPUTS
+    outputs: Annotated[int, Field(ge=1, le=MOST_OUTPUTS)]
+    """How many scores the model gives a sample."""
 
     @classmethod
     def of(cls, part: ModelPart) -> PartHeader:
@@ -52,6 +54,7 @@ class PartHeader(Checked):
             fraction_bits=part.fraction_bits,
             unit=None if unit is None else UnitRecord(centre=unit.centre, scale=unit.scale),
             depth=part.depth,
+            outputs=part.leaf_shares.shape[1],
         )
 
     def columns(self) -> Columns:
@@ -64,9 +67,9 @@ class PartHeader(Checked):
         )
 
 
-def table_bytes(depth: int) -> int:
+def table_bytes(depth: int, outputs: int) -> int:
     """Return how many bytes a table takes at most."""
-    return 1024 + 16 * depth + 4 * OUTPUTS * (1 << depth)
+    return 1024 + 16 * depth + 4 * outputs * (1 << depth)
 
 
 def write_tables(part: ModelPart, first: int = 0) -> bytes:
@@ -78,7 +81,7 @@ def write_tables(part: ModelPart, first: int = 0) -> bytes:
                 "feature": part.feature[[table]].astype(np.int32),
                 "bucket": part.bucket[[table]].astype(np.int16),
                 "threshold": part.threshold[[table]],
-                "leaf_share": part.leaf_shares[[table]].reshape(1, OUTPUTS, -1),
+                "leaf_share": part.leaf_shares[[table]],
             },
             columns,
         )
@@ -103,6 +106,8 @@ def read_part(header: PartHeader, tables: Sequence[Values]) -> ModelPart:
         raise ModelError(f"thresholds of other tests than {header.party}'s")
     if bucket.min() < -1 or bucket.max() >= _MOST_BUCKETS:
         raise ModelError("a test names a bucket that cannot be")
+    if header.outputs != OBJECTIVES[header.task].outputs:
+        raise ModelError(f"a {header.task} of {header.outputs} output(s)")
     unit = header.unit
     return ModelPart(
         protocol=header.protocol,
@@ -112,7 +117,7 @@ def read_part(header: PartHeader, tables: Sequence[Values]) -> ModelPart:
         feature=feature.astype(np.intp),
         bucket=bucket.astype(np.intp),
         threshold=threshold,
-        leaf_shares=leaves.reshape(len(tables), 1 << header.depth),
+        leaf_shares=leaves,
         fraction_bits=header.fraction_bits,
         unit=None if unit is None else LabelUnit(unit.centre, unit.scale),
     )

@@ -8,13 +8,12 @@ Reference: the paper's Section V.B.4, after ABY3 (Mohassel and Rindal, CCS 2018)
 
 from __future__ import annotations
 
-import numpy as np
-
 from privet.arithmetic.bit_planes import packed_length, to_planes, unpack_bits
 from privet.arithmetic.rings import BITS, Z64, Ring
 from privet.arithmetic.shares import Share, concatenate, stack
-from privet.gates.beaver import Multiply, multiply
-from privet.gates.gate import Cost, Gate, opening_cost
+from privet.gates.beaver import multiply
+from privet.gates.gate import Gate
+from privet.runtime.counter import Counter
 from privet.runtime.dealer import Dealer
 from privet.runtime.party import Party
 from privet.runtime.runtime import Runtime
@@ -44,7 +43,7 @@ def carry_save(runtime: Runtime, addends: list[Share]) -> tuple[Share, Share]:
 
     a + b + c = (a ^ b ^ c) + 2 maj(a, b, c), and maj(a, b, c) = ((a ^ c) & (b ^ c)) ^ c.
 
-    Cost: `carry_save_cost`: an AND of 63 bits for each addend beyond two.
+    Cost: an AND of 63 bits for each addend beyond two.
     """
     with runtime.step("carry save"):
         while len(addends) > 2:
@@ -59,17 +58,6 @@ def carry_save(runtime: Runtime, addends: list[Share]) -> tuple[Share, Share]:
         return addends[0], addends[1]
 
 
-def carry_save_cost(count: int, n_parties: int) -> Cost:
-    """Return the cost of `carry_save` for as many addends as participants, `count` words each."""
-    cost, addends = Cost(), n_parties
-    while addends > 2:
-        groups = addends // 3
-        shape = (groups, _CARRIES, packed_length(count))
-        cost += Multiply.cost(shape, shape, BITS, n_parties)
-        addends -= groups
-    return cost
-
-
 def most_significant_bit(runtime: Runtime, x: Share) -> Share:
     """Return the sign of a vector over Z64, as XOR-shared packed bits.
 
@@ -79,7 +67,7 @@ def most_significant_bit(runtime: Runtime, x: Share) -> Share:
        positions: the carry into the top.
     4. The sign is a ^ b ^ carry there.
 
-    Cost: `most_significant_bit_cost`. Reveals: nothing. Error: none.
+    Reveals: nothing. Error: none.
     """
     a, b = carry_save(runtime, decompose(runtime, x))
     with runtime.step("carry"):
@@ -94,63 +82,7 @@ def most_significant_bit(runtime: Runtime, x: Share) -> Share:
             generate = concatenate([combined, generate[even:]])
             if not last:
                 propagate = concatenate([products[1], propagate[even:]])
-        sign: Share = (a ^ b)[_CARRIES] ^ generate[0]
-        return sign
-
-
-def most_significant_bit_cost(count: int, n_parties: int) -> Cost:
-    """Return the cost of `most_significant_bit` for a vector of `count` numbers."""
-    packed = packed_length(count)
-    cost = carry_save_cost(count, n_parties)
-    cost += Multiply.cost((_CARRIES, packed), (_CARRIES, packed), BITS, n_parties)
-    positions = _CARRIES
-    while positions > 1:
-        pairs, factors = positions // 2, 1 if positions <= 2 else 2
-        shapes = (1, pairs, packed), (factors, pairs, packed)
-        cost += Multiply.cost(*shapes, BITS, n_parties)
-        positions -= pairs
-    return cost
-
-
-def to_bits(runtime: Runtime, x: Share) -> Share:
-    """Return all bits of a vector over Z64, as XOR-shared planes (A2B).
-
-    As `most_significant_bit`, but with every position's carry, by Kogge and Stone's prefix: at step
-    k, position i is combined with position i - 2^k, all positions at once.
-
-    Cost: `to_bits_cost`. Reveals: nothing. Error: none.
-    """
-    a, b = carry_save(runtime, decompose(runtime, x))
-    with runtime.step("carry"):
-        propagate = (a ^ b)[:_CARRIES]
-        generate = multiply(runtime, a[:_CARRIES], b[:_CARRIES])
-        for distance in _prefix_distances():
-            above = propagate[distance:]
-            last = 2 * distance >= _CARRIES
-            below = (
-                [generate[:-distance]] if last else [generate[:-distance], propagate[:-distance]]
-            )
-            products = multiply(runtime, above.reshape(1, *above.shape), stack(below))
-            generate = concatenate([generate[:distance], generate[distance:] ^ products[0]])
-            if not last:
-                propagate = concatenate([propagate[:distance], products[1]])
-        carries = concatenate([(a ^ a)[:1], generate])
-        return a ^ b ^ carries
-
-
-def to_bits_cost(count: int, n_parties: int) -> Cost:
-    """Return the cost of `to_bits` for a vector of `count` numbers."""
-    packed = packed_length(count)
-    cost = carry_save_cost(count, n_parties)
-    cost += Multiply.cost((_CARRIES, packed), (_CARRIES, packed), BITS, n_parties)
-    for distance in _prefix_distances():
-        length, factors = _CARRIES - distance, 1 if 2 * distance >= _CARRIES else 2
-        cost += Multiply.cost((1, length, packed), (factors, length, packed), BITS, n_parties)
-    return cost
-
-
-def _prefix_distances() -> list[int]:
-    return [1 << k for k in range(_CARRIES.bit_length())]
+        return (a ^ b)[_CARRIES] ^ generate[0]
 
 
 class FromBits(Gate):
@@ -166,13 +98,13 @@ class FromBits(Gate):
 
     name = "from bits"
 
-    def deal(self, dealer: Dealer, x: Share, count: int, ring: Ring = Z64) -> Share:
+    def deal(self, dealer: Dealer, x: Share, *, count: int, ring: Ring = Z64) -> Share:
         """Draw bits that are shared both ways."""
-        bits = unpack_bits(dealer.uniform(x.shape, BITS), count).astype(ring.dtype)
-        dealer.derive(bits, ring)
+        bits = unpack_bits(dealer.uniform(x.shape, BITS).array, count).astype(ring.dtype)
+        dealer.deal(bits, ring)
         return Share.unknown(bits.shape, ring)
 
-    def run(self, party: Party, x: Share, count: int, ring: Ring = Z64) -> Share:
+    def run(self, party: Party, x: Share, *, count: int, ring: Ring = Z64) -> Share:
         """Open the bits under the random ones."""
         mask = party.uniform(x.shape, BITS)
         bits = party.derived((*x.shape[:-1], count), ring)
@@ -181,11 +113,12 @@ class FromBits(Gate):
         part = bits.part - (d + d) * bits.part
         return Share(part + d if party.index == 0 else part, ring)
 
-    @staticmethod
-    def cost(shape: tuple[int, ...], count: int, ring: Ring, n_parties: int) -> Cost:
-        """Return the cost for packed bits of this shape."""
-        offline = ring.nbytes((*shape[:-1], count))
-        return opening_cost(BITS.nbytes(shape), n_parties) + Cost(offline=offline)
+    def count(self, counter: Counter, x: Share, *, count: int, ring: Ring = Z64) -> Share:
+        """Count the opening and the bits as numbers."""
+        shape = (*x.shape[:-1], count)
+        counter.open(x)
+        counter.derive(ring, shape)
+        return Share.unknown(shape, ring)
 
 
 from_bits = FromBits()
@@ -197,19 +130,10 @@ def less(runtime: Runtime, x: Share, y: Share, ring: Ring = Z64) -> Share:
     1. The sign of [x] - [y], as a shared bit.
     2. That bit as a shared number.
 
-    Cost: `less_cost`. Reveals: nothing. Error: none.
+    Reveals: nothing. Error: none.
     """
     with runtime.step("less"):
         difference = x - y
         sign = most_significant_bit(runtime, difference.reshape(difference.size))
-        result: Share = from_bits(runtime, sign, count=difference.size, ring=ring)
+        result = from_bits(runtime, sign, count=difference.size, ring=ring)
         return result.reshape(*difference.shape)
-
-
-def less_cost(shape: tuple[int, ...], ring: Ring, n_parties: int) -> Cost:
-    """Return the cost of `less` for values of this shape."""
-    count = int(np.prod(shape, dtype=np.int64))
-    packed = (packed_length(count),)
-    return most_significant_bit_cost(count, n_parties) + FromBits.cost(
-        packed, count, ring, n_parties
-    )

@@ -1,75 +1,66 @@
-"""What a gate is: two halves side by side, and its cost as code."""
+"""What a gate is: what the dealer does, what participants do and what it costs, side by side."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
+from typing_extensions import ParamSpec
+
+from privet.runtime.counter import Counter
 from privet.runtime.dealer import Dealer
-from privet.runtime.opening import ALL_TO_ALL_BYTES
 from privet.runtime.party import Party
 from privet.runtime.runtime import Runtime
 
+_Values = ParamSpec("_Values")
+_Result_co = TypeVar("_Result_co", covariant=True)
 
-class Gate(ABC):
-    """A step of a program that needs the dealer, or the network, or both.
 
-    Called with a runtime, it does that runtime's half. The halves must draw the same values from
-    the dealer's randomness in the same order; a running tag catches it if they do not.
-    """
+class _Halves(Protocol[_Values, _Result_co]):
+    """What a gate is made of. All halves take the same values and return the same kind."""
 
     name: str
 
-    def __call__(self, runtime: Runtime, *values: Any, **options: Any) -> Any:
+    def deal(
+        self, dealer: Dealer, *values: _Values.args, **options: _Values.kwargs
+    ) -> _Result_co: ...
+
+    def run(self, party: Party, *values: _Values.args, **options: _Values.kwargs) -> _Result_co: ...
+
+    def count(
+        self, counter: Counter, *values: _Values.args, **options: _Values.kwargs
+    ) -> _Result_co: ...
+
+
+class Gate:
+    """A step of a program that needs the dealer, or the network, or both.
+
+    A gate has a `name` and three halves:
+
+        deal(dealer, ...)     draw masks, and derive from them what the participants need
+        run(party, ...)       draw the same, open and compute
+        count(counter, ...)   say what is opened and derived
+
+    Called with a runtime, it does the half that the runtime is there for. `deal` and `run` must
+    draw the same values from the dealer's randomness in the same order; a running tag catches it if
+    they do not. Options, which are public, go by keyword and into the tag.
+    """
+
+    def __call__(
+        self: _Halves[_Values, _Result_co],
+        runtime: Runtime,
+        *values: _Values.args,
+        **options: _Values.kwargs,
+    ) -> _Result_co:
         """Do the half of this gate that the runtime is there for."""
         with runtime.step(self.name):
-            runtime.note(f"{options}")
+            runtime.note(_options(options))
+            if isinstance(runtime, Party):
+                return self.run(runtime, *values, **options)
             if isinstance(runtime, Dealer):
                 return self.deal(runtime, *values, **options)
-            assert isinstance(runtime, Party)
-            return self.run(runtime, *values, **options)
-
-    @abstractmethod
-    def deal(self, dealer: Dealer, *values: Any, **options: Any) -> Any:
-        """Draw and derive what the participants need."""
-
-    @abstractmethod
-    def run(self, party: Party, *values: Any, **options: Any) -> Any:
-        """Open and compute."""
+            assert isinstance(runtime, Counter)
+            return self.count(runtime, *values, **options)
 
 
-@dataclass(frozen=True)
-class Cost:
-    """What a gate costs: network delays, and bytes summed over all participants."""
-
-    rounds: int = 0
-    online: int = 0
-    """Bytes that participants send each other."""
-    offline: int = 0
-    """Bytes of corrections from the dealer."""
-
-    def __add__(self, other: Cost) -> Cost:
-        return Cost(
-            self.rounds + other.rounds, self.online + other.online, self.offline + other.offline
-        )
-
-    def __mul__(self, times: int) -> Cost:
-        return Cost(self.rounds * times, self.online * times, self.offline * times)
-
-
-def sharing_cost(nbytes: int, n_parties: int) -> Cost:
-    """Return what it costs owners to share that many bytes among all."""
-    return Cost(rounds=1, online=(n_parties - 1) * nbytes)
-
-
-def revealing_cost(nbytes: int, recipients: int, n_parties: int) -> Cost:
-    """Return what revealing that many bytes to that many participants costs."""
-    return Cost(rounds=1, online=recipients * (n_parties - 1) * nbytes)
-
-
-def opening_cost(nbytes: int, n_parties: int) -> Cost:
-    """Return what opening that many bytes to all costs."""
-    if nbytes <= ALL_TO_ALL_BYTES or n_parties == 2:
-        return Cost(rounds=1, online=n_parties * (n_parties - 1) * nbytes)
-    return Cost(rounds=2, online=2 * (n_parties - 1) * nbytes)
+def _options(options: Any) -> str:
+    return str({name: value for name, value in options.items() if not callable(value)})

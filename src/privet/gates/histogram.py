@@ -11,75 +11,62 @@ of which the owner computes M F, every participant E times its own share of r, a
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
-from functools import lru_cache
+from collections.abc import Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from privet.arithmetic.limbs import LimbMatrix
 from privet.arithmetic.rings import Z36, RingArray
-from privet.arithmetic.shares import Share
+from privet.arithmetic.shares import Elements, Share
 from privet.arrays import BucketArray
-from privet.gates.gate import Cost, Gate
+from privet.gates.gate import Gate
 from privet.gates.masked import Masked
+from privet.runtime.counter import Counter
 from privet.runtime.dealer import Dealer
 from privet.runtime.party import Party
 from privet.runtime.runtime import Runtime
-from privet.transport.channel import Expected
 
 
-@dataclass
+@dataclass(frozen=True)
 class Indicators:
-    """Indicator matrices of all features: the masked ones at participants, masks at the dealer."""
+    """Indicator matrices of all features: E at participants, A at the dealer."""
 
-    shape: tuple[int, int]
-    """(features, cuts)."""
+    features: int
+    cuts: int
     matrix: LimbMatrix
-    """E, or A at the dealer: (features * cuts, N)."""
-    own: dict[int, BucketArray]
+    """(features * cuts, N)."""
+    own: dict[int, BucketArray] = field(default_factory=dict)
     """Our own features' buckets, by feature."""
-    _begun: tuple[list[Share], Future[list[RingArray]]] | None = None
 
-    @contextlib.contextmanager
-    def ahead(self, runtime: Runtime) -> Iterator[None]:
-        """Multiply masks that are drawn here in the background, while they are opened."""
-        if not isinstance(runtime, Party):
-            yield
-            return
-        runtime.on_masks = self._begin
-        yield
-        runtime.on_masks = None
+    def times(self, masks: Sequence[Elements]) -> list[RingArray]:
+        """Return the matrix times masks (..., N), taken as rows: (features * cuts, rows) each."""
+        return self.matrix.times(*((r.array.reshape(-1, r.shape[-1]).T, r.ring) for r in masks))
 
-    def _begin(self, masks: list[Share]) -> None:
-        self._begun = masks, _worker().submit(self._multiply, masks)
 
-    def _multiply(self, masks: list[Share]) -> list[RingArray]:
-        length = masks[0].shape[-1]
-        return self.matrix.times(*((r.part.reshape(-1, length).T, r.ring) for r in masks))
+class Products:
+    """The indicators times masks, computed in the background while what they mask is opened.
 
-    def products(self, vectors: Sequence[Masked]) -> list[RingArray]:
-        """Return the matrix times our shares of the vectors' masks."""
-        masks = [x.mask.share for x in vectors if x.mask.share is not None]
+    Its `begin` is the `meanwhile` of `mask` or `shrink`.
+    """
+
+    def __init__(self, runtime: Runtime, indicators: Indicators) -> None:
+        self._runtime = runtime
+        self.indicators = indicators
+        self._begun: Future[list[RingArray]] | None = None
+
+    def begin(self, masks: list[Elements]) -> None:
+        """Begin to multiply."""
+        self._begun = self._runtime.in_background(lambda: self.indicators.times(masks))
+
+    def of(self, vectors: Sequence[Masked]) -> list[RingArray]:
+        """Return the products with the vectors' masks; those of constants are zero."""
+        rows = self.indicators.features * self.indicators.cuts
+        masks = [x.mask for x in vectors if not x.constant]
         begun, self._begun = self._begun, None
-        done: dict[int, RingArray] = {}
-        if begun is not None:
-            drawn, found = begun
-            done = dict(zip(map(id, drawn), found.result(), strict=True))
-        # Public vectors have masks of zeros, which need no product.
-        rest = [r for r in masks if id(r) not in done and r.part.any()]
-        if rest:
-            done |= dict(zip(map(id, rest), self._multiply(rest), strict=True))
-        rows = self.shape[0] * self.shape[1]
-        return [done.get(id(r), r.ring.zeros((rows, len(r)))) for r in masks]
-
-
-@lru_cache(maxsize=1)
-def _worker() -> ThreadPoolExecutor:
-    """Return the thread that multiplies while others wait for the network."""
-    return ThreadPoolExecutor(max_workers=1, thread_name_prefix="histogram")
+        found = iter(self.indicators.times(masks) if begun is None else begun.result())
+        return [x.ring.zeros((rows, len(x.mask))) if x.constant else next(found) for x in vectors]
 
 
 class Publish(Gate):
@@ -95,45 +82,54 @@ class Publish(Gate):
     name = "publish indicators"
 
     def deal(
-        self, dealer: Dealer, owners: tuple[int, ...], own: None, cuts: int, n_samples: int
+        self,
+        dealer: Dealer,
+        own: dict[int, BucketArray],
+        owners: tuple[int, ...],
+        *,
+        cuts: int,
+        n_samples: int,
     ) -> Indicators:
         """Draw masks of all indicators."""
         matrix = LimbMatrix(len(owners) * cuts, n_samples)
         for j, owner in enumerate(owners):
             matrix.place(j * cuts, dealer.private((cuts, n_samples), Z36, owner))
-        return Indicators((len(owners), cuts), matrix, {})
+        return Indicators(len(owners), cuts, matrix)
 
     def run(
         self,
         party: Party,
+        own: dict[int, BucketArray],
         owners: tuple[int, ...],
-        own: BucketArray,
+        *,
         cuts: int,
         n_samples: int,
     ) -> Indicators:
         """Mask and send our own; receive the others'."""
-        everybody = range(party.n_parties)
-        features = [[j for j, owner in enumerate(owners) if owner == k] for k in everybody]
-        size = cuts * n_samples
-        kind = Expected(np.dtype(np.uint8), (Z36.wire_bytes(size),))
-        sent, buckets = [], iter(own)
-        for owner in owners:
+        features = [[j for j, o in enumerate(owners) if o == k] for k in range(party.n_parties)]
+        sent = []
+        for j, owner in enumerate(owners):
             mask = party.private((cuts, n_samples), Z36, owner)
             if mask is not None:
-                indicators = (next(buckets) <= np.arange(cuts)[:, None]).astype(np.uint64)
-                sent.append(Z36.to_wire((indicators - mask).reshape(-1)))
+                sent.append((own[j] <= np.arange(cuts)[:, None]).astype(np.uint64) - mask)
         matrix = LimbMatrix(len(owners) * cuts, n_samples)
-        for k, position, message in party.publish(sent, [[kind] * len(f) for f in features]):
-            rows = Z36.from_wire(message, size).reshape(cuts, n_samples)
+        counts = [len(theirs) for theirs in features]
+        for k, position, rows in party.publish(sent, counts, (cuts, n_samples), Z36):
             matrix.place(features[k][position] * cuts, rows)
-        own_buckets = dict(zip(features[party.index], own, strict=True))
-        return Indicators((len(owners), cuts), matrix, own_buckets)
+        return Indicators(len(owners), cuts, matrix, own)
 
-    @staticmethod
-    def cost(n_features: int, cuts: int, n_samples: int, n_parties: int) -> Cost:
-        """Return the cost for that many features, cuts and samples."""
-        matrices = n_features * Z36.wire_bytes(cuts * n_samples)
-        return Cost(rounds=1, online=(n_parties - 1) * matrices)
+    def count(
+        self,
+        counter: Counter,
+        own: dict[int, BucketArray],
+        owners: tuple[int, ...],
+        *,
+        cuts: int,
+        n_samples: int,
+    ) -> Indicators:
+        """Count the round."""
+        counter.publish(Z36, (cuts, n_samples), len(owners))
+        return Indicators(len(owners), cuts, LimbMatrix(0, n_samples))
 
 
 class Histogram(Gate):
@@ -145,30 +141,35 @@ class Histogram(Gate):
 
     name = "histogram"
 
-    def deal(self, dealer: Dealer, indicators: Indicators, *vectors: Masked) -> list[Share]:
-        """Multiply masks with masks."""
-        factors = [(x.mask.known.T, x.ring) for x in vectors]
-        for sums, x in zip(indicators.matrix.times(*factors), vectors, strict=True):
-            dealer.derive(sums, x.ring)
-        return [Share.unknown((*indicators.shape, x.shape[0]), x.ring) for x in vectors]
+    def deal(self, dealer: Dealer, products: Products, *vectors: Masked) -> list[Share]:
+        """Deal A r, a product of two masks: several dealers would multiply halves, each its own."""
+        for x, sums in zip(vectors, products.of(vectors), strict=True):
+            dealer.deal(sums, x.ring)
+        return [_unknown(products.indicators, x) for x in vectors]
 
-    def run(self, party: Party, indicators: Indicators, *vectors: Masked) -> list[Share]:
+    def run(self, party: Party, products: Products, *vectors: Masked) -> list[Share]:
         """Multiply masked indicators with our share of the masks, our own with what is public."""
-        features, cuts = indicators.shape
-        found = []
-        for sums, x in zip(indicators.products(vectors), vectors, strict=True):
+        indicators = products.indicators
+        cuts, found = indicators.cuts, []
+        for sums, x in zip(products.of(vectors), vectors, strict=True):
             x.ring.accumulate(sums, party.derived(sums.shape, x.ring).part)
-            result = x.ring.negate(sums).reshape(features, cuts, -1)
+            result = x.ring.negate(sums).reshape(indicators.features, cuts, -1)
             for j, bucket in indicators.own.items():
-                for k, vector in enumerate(x.opened):
+                for k, vector in enumerate(x.public.array):
                     result[j, :, k] += _sums_by_bucket(bucket, vector, cuts + 1)[:cuts]
             found.append(Share(result, x.ring))
         return found
 
-    @staticmethod
-    def cost(n_features: int, cuts: int, vectors: int, itemsize: int) -> Cost:
-        """Return the cost for that many features, cuts and vectors."""
-        return Cost(offline=n_features * cuts * vectors * itemsize)
+    def count(self, counter: Counter, products: Products, *vectors: Masked) -> list[Share]:
+        """Count the sums."""
+        found = [_unknown(products.indicators, x) for x in vectors]
+        for sums in found:
+            counter.derive(sums.ring, sums.shape)
+        return found
+
+
+def _unknown(indicators: Indicators, x: Masked) -> Share:
+    return Share.unknown((indicators.features, indicators.cuts, len(x.mask)), x.ring)
 
 
 def _sums_by_bucket(bucket: BucketArray, vector: RingArray, buckets: int) -> RingArray:

@@ -8,44 +8,62 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
 from privet.arithmetic.rings import Z8, Ring, RingArray
-from privet.arithmetic.shares import Share
-from privet.gates.gate import Cost, Gate, opening_cost
+from privet.arithmetic.shares import Elements, Share
+from privet.gates.gate import Gate
 from privet.gates.masked import Lifted, Masked
+from privet.runtime.counter import Counter
 from privet.runtime.dealer import Dealer
 from privet.runtime.party import Party
+from privet.runtime.recipes import Half, Recipe
 
 
 @dataclass(frozen=True)
 class Selection:
-    """Opened positions, ready for any number of tables: a participant's, or the dealer's."""
+    """Opened positions, ready for any number of tables."""
 
-    shape: tuple[int, ...]
-    rings: tuple[Ring, ...]
-    index: npt.NDArray[np.intp] | None = None
-    """c - t for every t: (size, *shape)."""
-    factors: tuple[tuple[Masked | Lifted, RingArray], ...] = ()
-    """Each factor with the dealt [rho = t] and its products with the factor's masks."""
+    opened: Elements
+    """c, over Z8."""
+    factors: Sequence[Lifted]
+    hot: Sequence[Elements]
+    """For each factor, [rho = t] for every t and its products with the factor's masks:
+    (1 + masks, size, *shape)."""
+
+    @cached_property
+    def _index(self) -> npt.NDArray[np.intp]:
+        """C - t for every t: (size, *shape)."""
+        c, size = self.opened.array.astype(np.intp), self.hot[0].shape[1]
+        options = np.arange(size).reshape(-1, *[1] * c.ndim)
+        result: npt.NDArray[np.intp] = (c - options) & (size - 1)
+        return result
 
     def pick(self, table: npt.NDArray[np.int64], factor: int) -> Share:
         """Return a share of the table's entry at the position, times a factor."""
-        if self.index is None:
-            return Share.unknown(self.shape, self.rings[factor])
-        x, dealt = self.factors[factor]
-        ring = x.ring
-        entries = ring.array(table)[self.index]
-        assert x.public is not None
-        # dealt[0] is [rho = t]; the others are its products with the masks.
-        total = (entries * dealt[0]).sum(axis=0, dtype=ring.dtype) * x.public
-        coefficients = (None,) if isinstance(x, Masked) else x.coefficients
-        for products, coefficient in zip(dealt[1:], coefficients, strict=True):
-            term = (entries * products).sum(axis=0, dtype=ring.dtype)
-            total = total - term if coefficient is None else total + term * coefficient
-        return Share(total, ring)
+        x, hot = self.factors[factor], self.hot[factor]
+        if not hot.known:
+            return Share.unknown(self.opened.shape, x.ring)
+        entries = x.ring.array(table)[self._index]
+        total = x.ring.zeros(self.opened.shape)
+        for products, coefficient in zip(hot.array, (x.public, *x.coefficients), strict=True):
+            total += (entries * products).sum(axis=0, dtype=x.ring.dtype) * coefficient.array
+        return Share(total, x.ring)
+
+    def where(self, position: int, factor: int) -> Share:
+        """Return a share of a factor at that position, and of zero elsewhere."""
+        x, hot = self.factors[factor], self.hot[factor]
+        if not hot.known:
+            return Share.unknown(self.opened.shape, x.ring)
+        t = (self.opened.array.astype(np.intp) - position) & (hot.shape[1] - 1)
+        found = np.take_along_axis(hot.array, t[None, None], axis=1)[:, 0]
+        total = x.ring.zeros(t.shape)
+        for products, coefficient in zip(found, (x.public, *x.coefficients), strict=True):
+            total += products * coefficient.array
+        return Share(total, x.ring)
 
 
 class Lookup(Gate):
@@ -62,37 +80,76 @@ class Lookup(Gate):
     name = "lookup"
 
     def deal(
-        self, dealer: Dealer, position: Share, factors: Sequence[Masked | Lifted], size: int
+        self, dealer: Dealer, position: Share, factors: Sequence[Masked | Lifted], *, size: int
     ) -> Selection:
         """Deal one-hot vectors and their products with masks."""
-        rho = dealer.uniform(position.shape, Z8) & np.uint8(size - 1)
-        options = np.arange(size, dtype=np.uint8).reshape(-1, *[1] * rho.ndim)
-        for x in factors:
-            hot = (rho == options).astype(x.ring.dtype)
-            masks = (x.mask,) if isinstance(x, Masked) else x.masks
-            dealer.derive(np.stack([hot, *(hot * m.known for m in masks)]), x.ring)
-        return Selection(position.shape, tuple(x.ring for x in factors))
+        rho, lifted = dealer.uniform(position.shape, Z8), [as_lifted(x) for x in factors]
+        for x in lifted:
+            dealer.derive(_HotProducts(x.ring, size), x.ring, rho, *x.masks)
+        return _unknown(position, lifted, size)
 
     def run(
-        self, party: Party, position: Share, factors: Sequence[Masked | Lifted], size: int
+        self, party: Party, position: Share, factors: Sequence[Masked | Lifted], *, size: int
     ) -> Selection:
         """Open the positions."""
-        rho = party.uniform(position.shape, Z8)
-        dealt = []
-        for x in factors:
-            masks = 1 if isinstance(x, Masked) else len(x.masks)
-            shape = (1 + masks, size, *position.shape)
-            dealt.append((x, party.derived(shape, x.ring).part))
+        rho, lifted = party.uniform(position.shape, Z8), [as_lifted(x) for x in factors]
+        hot = [party.derived(_hot_shape(x, position, size), x.ring) for x in lifted]
         (c,) = party.open(position + rho)
-        options = np.arange(size).reshape(-1, *[1] * c.ndim)
-        index = (c.astype(np.intp) - options) & (size - 1)
-        return Selection(position.shape, tuple(x.ring for x in factors), index, tuple(dealt))
+        return Selection(Elements(c, Z8), lifted, hot)
 
-    @staticmethod
-    def cost(shape: tuple[int, ...], size: int, masks: Sequence[tuple[Ring, int]], n: int) -> Cost:
-        """Return the cost for factors of these rings and numbers of masks."""
-        offline = sum(size * (1 + count) * ring.nbytes(shape) for ring, count in masks)
-        return opening_cost(Z8.nbytes(shape), n) + Cost(offline=offline)
+    def count(
+        self, counter: Counter, position: Share, factors: Sequence[Masked | Lifted], *, size: int
+    ) -> Selection:
+        """Count the opening, and one-hot vectors with their products."""
+        lifted = [as_lifted(x) for x in factors]
+        counter.open(position)
+        for x in lifted:
+            counter.derive(x.ring, _hot_shape(x, position, size))
+        return _unknown(position, lifted, size)
+
+
+class _HotProducts(Recipe):
+    """[rho = t] for every t, and its products with masks.
+
+    rho = S + T is t where S is t - T: what the client makes of S, rotated by T.
+    """
+
+    def __init__(self, ring: Ring, size: int) -> None:
+        self._ring = ring
+        self._size = size
+
+    def client(self, *s: RingArray) -> list[RingArray]:
+        """Compare S of the position with every t, and multiply with S of the masks."""
+        rho = s[0] & np.uint8(self._size - 1)
+        options = np.arange(self._size, dtype=np.uint8).reshape(-1, *[1] * rho.ndim)
+        hot = (rho == options).astype(self._ring.dtype)
+        return [np.stack([hot, *(hot * mask for mask in s[1:])])]
+
+    def server(self, half: Half) -> RingArray:
+        """Rotate by T, and add the one-hot vector times T of the masks."""
+        options = np.arange(self._size).reshape(-1, *[1] * half.t[0].ndim)
+        where = (options - half.t[0].astype(np.intp)) & (self._size - 1)
+        turned = np.take_along_axis(half.shared[0], where[None], axis=1)
+        for k, mask in enumerate(half.t[1:], start=1):
+            turned[k] += turned[0] * mask
+        return turned
+
+
+def as_lifted(x: Masked | Lifted) -> Lifted:
+    """Return a masked value in the form of a lifted one, over its own ring."""
+    if isinstance(x, Lifted):
+        return x
+    minus_one = Elements(np.broadcast_to(x.ring.array(-1), x.shape), x.ring)
+    return Lifted(x.public, (x.mask,), (minus_one,))
+
+
+def _hot_shape(x: Lifted, position: Share, size: int) -> tuple[int, ...]:
+    return (1 + len(x.masks), size, *position.shape)
+
+
+def _unknown(position: Share, factors: Sequence[Lifted], size: int) -> Selection:
+    hot = [Elements.unknown(_hot_shape(x, position, size), x.ring) for x in factors]
+    return Selection(Elements.unknown(position.shape, Z8), factors, hot)
 
 
 lookup = Lookup()

@@ -8,190 +8,174 @@ Two forms, both linear combinations of masks with public coefficients:
 A value is masked by opening it once (`mask`). From then on its products with other masked values,
 its integer value, its quotient by a power of two and its comparisons with public numbers follow
 from what the dealer deals, without a message between participants.
+
+What is public is known to participants. Of a mask, the dealer has all and a participant its share.
+Whatever somebody does not have is unknown to it: `Elements` with a shape alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from math import prod
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
 from privet.arithmetic.rings import Z64, Ring, RingArray
-from privet.arithmetic.shares import Share
-from privet.gates.gate import Cost, Gate, opening_cost
+from privet.arithmetic.shares import Elements, Share
+from privet.gates.gate import Gate
+from privet.runtime.counter import Counter
 from privet.runtime.dealer import Dealer
-from privet.runtime.packing import even_slices
 from privet.runtime.party import Party
+from privet.runtime.recipes import Linear
 from privet.runtime.runtime import Runtime
 
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Mask:
-    """A mask: the dealer knows it, participants have shares of it. Compared by identity."""
-
-    shape: tuple[int, ...]
-    value: RingArray | None = None
-    """At the dealer."""
-    share: Share | None = None
-    """At a participant."""
-
-    @property
-    def known(self) -> RingArray:
-        """The mask itself, at the dealer."""
-        assert self.value is not None, "only the dealer knows masks"
-        return self.value
-
-    @property
-    def part(self) -> RingArray:
-        """A participant's part of the mask."""
-        assert self.share is not None, "the dealer has no shares"
-        return self.share.part
+Meanwhile = Callable[[list[Elements]], None]
+"""Begins work on fresh masks, which goes on while what they mask is opened."""
 
 
 @dataclass(frozen=True, eq=False)
 class Masked:
     """x = public - mask, modulo the ring."""
 
-    ring: Ring
-    mask: Mask
-    public: RingArray | None = None
-    """At participants; the dealer does not see it."""
+    public: Elements
+    mask: Elements
+    constant: bool = False
+    """Whether the mask is zero, because everybody knows the value."""
+
+    @property
+    def ring(self) -> Ring:
+        """The ring that the value is in."""
+        return self.mask.ring
 
     @property
     def shape(self) -> tuple[int, ...]:
         """The shape of the value."""
         return self.mask.shape
 
-    @property
-    def opened(self) -> RingArray:
-        """The public part, at a participant."""
-        assert self.public is not None, "the dealer sees nothing that was opened"
-        return self.public
+    def map(self, operation: Callable[[Elements], Elements]) -> Masked:
+        """Return the value under a linear operation, such as indexing or a sum."""
+        return Masked(operation(self.public), operation(self.mask), self.constant)
 
-    def map(self, operation: Any) -> Masked:
-        """Return the value under a linear operation on arrays, such as indexing or a sum."""
-        return combine(operation, self)
+    def __getitem__(self, key: int | slice) -> Masked:
+        return self.map(lambda x: x[key])
 
     def __add__(self, constant: int | RingArray) -> Masked:
         """Add a public number."""
-        public = self.public
-        if public is not None:
-            public = self.ring.add(public, self.ring.array(constant))
-        return Masked(self.ring, self.mask, public)
+        return Masked(_plus(self.public, constant), self.mask, self.constant)
 
     def __sub__(self, other: Masked) -> Masked:
-        return combine(self.ring.subtract, self, other)
+        return Masked(self.public - other.public, self.mask - other.mask)
 
-    def share(self, index: int) -> Share:
-        """Return the value as an additive share, at participant `index`; unknown to the dealer."""
-        if self.public is None:
+    def high_bits(self, drop: int) -> Masked:
+        """Return the value without its low bits, up to one unit: for comparisons alone.
+
+        A participant's share of the mask cannot be shortened so, and is not needed there.
+        """
+        if drop == 0:
+            return self
+        if self.public.known:
+            return Masked(_shifted(self.public, drop), Elements.unknown(self.shape, self.ring))
+        return Masked(self.public, _shifted(self.mask, drop))
+
+    def share(self, runtime: Runtime) -> Share:
+        """Return the value as an additive share; the first participant adds what is public."""
+        if not (self.public.known and self.mask.known):
             return Share.unknown(self.shape, self.ring)
-        part = self.ring.negate(self.mask.part)
-        return Share(self.ring.add(part, self.public) if index == 0 else part, self.ring)
+        part = self.ring.negate(self.mask.array)
+        if runtime.index == 0:
+            part = self.ring.add(part, self.public.array)
+        return Share(part, self.ring)
 
 
-def combine(operation: Callable[..., RingArray], *values: Masked) -> Masked:
-    """Return masked values under a linear operation on arrays, such as a difference or stacking."""
-    ring = values[0].ring
-    public = None
-    if values[0].public is not None:
-        public = operation(*(x.opened for x in values))
-    if values[0].mask.value is not None:
-        known = operation(*(x.mask.known for x in values))
-        return Masked(ring, Mask(known.shape, value=known), public)
-    part = operation(*(x.mask.part for x in values))
-    return Masked(ring, Mask(part.shape, share=Share(part, ring)), public)
+def combine(operation: Callable[[list[Elements]], Elements], *values: Masked) -> Masked:
+    """Return masked values under a linear operation on all of them, such as stacking."""
+    return Masked(operation([x.public for x in values]), operation([x.mask for x in values]))
 
 
-def unmasked(runtime: Runtime, values: RingArray, ring: Ring) -> Masked:
+def unknown_masked(shape: tuple[int, ...], ring: Ring) -> Masked:
+    """Return what a counter has of a masked value: its shape."""
+    unknown = Elements.unknown(shape, ring)
+    return Masked(unknown, unknown)
+
+
+def constant(runtime: Runtime, values: RingArray, ring: Ring) -> Masked:
     """Return numbers that everybody knows as a masked value, with a mask of zeros."""
-    zeros = ring.zeros(values.shape)
-    if runtime.index < 0:
-        return Masked(ring, Mask(values.shape, value=zeros))
-    return Masked(ring, Mask(values.shape, share=Share(zeros, ring)), values)
+    zeros = Elements(np.broadcast_to(ring.zeros(()), values.shape), ring)
+    return Masked(runtime.opened(values, ring), zeros, constant=True)
 
 
 @dataclass(frozen=True, eq=False)
 class Lifted:
-    """x = public + sum of c_i * mask_i, over the ring. Coefficients are public; None is -1."""
+    """x = public + sum of c_i * mask_i, over the ring, with public coefficients."""
 
-    shape: tuple[int, ...]
-    masks: tuple[Mask, ...]
-    public: RingArray | None = None
-    coefficients: tuple[RingArray | None, ...] = field(default=())
-    ring: Ring = Z64
+    public: Elements
+    masks: tuple[Elements, ...]
+    coefficients: tuple[Elements, ...]
+
+    @property
+    def ring(self) -> Ring:
+        """The ring that the value is in."""
+        return self.public.ring
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of the value."""
+        return self.public.shape
 
     def __add__(self, constant: int | RingArray) -> Lifted:
         """Add a public number."""
-        public = self.public
-        if public is not None:
-            public = self.ring.add(public, self.ring.array(constant))
-        return Lifted(self.shape, self.masks, public, self.coefficients, self.ring)
+        return Lifted(_plus(self.public, constant), self.masks, self.coefficients)
 
     def times(self, constant: int) -> Lifted:
         """Multiply by a public number."""
-        if self.public is None:
-            return self
-        factor = self.ring.array(constant)
-        coefficients = tuple(
-            self.ring.array(np.full(self.shape, -constant))
-            if c is None
-            else self.ring.multiply(c, factor)
-            for c in self.coefficients
-        )
-        public = self.ring.multiply(self.public, factor)
-        return Lifted(self.shape, self.masks, public, coefficients, self.ring)
+        scaled = tuple(c * constant for c in self.coefficients)
+        return Lifted(self.public * constant, self.masks, scaled)
 
 
-class OpenMasked(Gate):
-    """Mask a shared value: the one opening that a masked value costs.
+def _plus(x: Elements, constant: int | RingArray) -> Elements:
+    return Elements(x.ring.add(x.array, x.ring.array(constant)), x.ring) if x.known else x
+
+
+def _shifted(x: Elements, drop: int) -> Elements:
+    if not x.known:
+        return x
+    return Elements(x.ring.reduce(x.array) >> x.ring.dtype.type(drop), x.ring)
+
+
+class Mask(Gate):
+    """Mask shared values: the one opening that a masked value costs.
 
     1. The dealer draws [r].
     2. Open [x] + [r]; x is that less r.
 
-    Cost: one opening. Reveals: nothing. Error: none.
+    Cost: one opening of all values together. Reveals: nothing. Error: none.
     """
 
     name = "mask"
 
-    def deal(self, dealer: Dealer, *values: Share) -> Any:
+    def deal(
+        self, dealer: Dealer, *values: Share, meanwhile: Meanwhile | None = None
+    ) -> list[Masked]:
         """Draw masks."""
-        drawn = [
-            Masked(x.ring, Mask(x.shape, value=dealer.uniform(x.shape, x.ring))) for x in values
-        ]
-        return drawn[0] if len(drawn) == 1 else drawn
+        masks = [dealer.uniform(x.shape, x.ring) for x in values]
+        if meanwhile is not None:
+            meanwhile(masks)
+        return [Masked(Elements.unknown(r.shape, r.ring), r) for r in masks]
 
-    def run(self, party: Party, *values: Share) -> Any:
+    def run(self, party: Party, *values: Share, meanwhile: Meanwhile | None = None) -> list[Masked]:
         """Open all values in one round."""
         masks = [party.uniform(x.shape, x.ring) for x in values]
-        if party.on_masks is not None:
-            party.on_masks(masks)
+        if meanwhile is not None:
+            meanwhile(list(masks))
         opened = party.open(*(x + r for x, r in zip(values, masks, strict=True)))
-        found = [
-            Masked(x.ring, Mask(x.shape, share=r), public)
-            for x, r, public in zip(values, masks, opened, strict=True)
-        ]
-        return found[0] if len(found) == 1 else found
+        return [Masked(Elements(c, r.ring), r) for c, r in zip(opened, masks, strict=True)]
 
-    @staticmethod
-    def cost(shapes: Sequence[tuple[tuple[int, ...], Ring]], n_parties: int) -> Cost:
-        """Return the cost for values of these shapes and rings."""
-        counts = [(prod(shape), ring) for shape, ring in shapes]
-        if len({ring.name for _, ring in counts}) == 1:  # as one vector
-            counts = [(sum(count for count, _ in counts), counts[0][1])]
-        whole = sum(ring.wire_bytes(count) for count, ring in counts)
-        cost = opening_cost(whole, n_parties)
-        if cost.rounds == 1:
-            return cost
-        slices = sum(
-            ring.wire_bytes(part.stop - part.start)
-            for count, ring in counts
-            for part in even_slices(count, n_parties)
-        )
-        return Cost(rounds=2, online=2 * (n_parties - 1) * slices)
+    def count(
+        self, counter: Counter, *values: Share, meanwhile: Meanwhile | None = None
+    ) -> list[Masked]:
+        """Count the opening."""
+        counter.open(*values)
+        return [unknown_masked(x.shape, x.ring) for x in values]
 
 
 class Lift(Gate):
@@ -208,36 +192,50 @@ class Lift(Gate):
 
     name = "lift"
 
-    def deal(self, dealer: Dealer, x: Masked, shift: int = 0, ring: Ring = Z64) -> Lifted:
+    def deal(self, dealer: Dealer, x: Masked, *, shift: int = 0, ring: Ring = Z64) -> Lifted:
         """Derive the mask's integer parts."""
-        r = x.ring.reduce(x.mask.known)
-        u = (r >> r.dtype.type(shift)).astype(ring.dtype)
-        masks = [Mask(x.shape, value=u)]
-        dealer.derive(u, ring)
-        if x.ring.bits - shift < ring.bits:
-            top = (r >> r.dtype.type(x.ring.bits - 1)).astype(ring.dtype)
-            dealer.derive(top, ring)
-            masks.append(Mask(x.shape, value=top))
-        return Lifted(x.shape, tuple(masks), ring=ring)
+        parts = dealer.integer(x.mask, shift, ring)[: _masks(x, shift, ring)]
+        same = Linear(ring, lambda part: part)
+        masks = tuple(dealer.derive(same, ring, part) for part in parts)
+        unknown = Elements.unknown(x.shape, ring)
+        return Lifted(unknown, masks, (unknown,) * len(masks))
 
-    def run(self, party: Party, x: Masked, shift: int = 0, ring: Ring = Z64) -> Lifted:
+    def run(self, party: Party, x: Masked, *, shift: int = 0, ring: Ring = Z64) -> Lifted:
         """Find out from the public part whether the sum wrapped around."""
-        c = x.ring.reduce(x.opened)
-        masks = [Mask(x.shape, share=party.derived(x.shape, ring))]
-        public = (c >> c.dtype.type(shift)).astype(ring.dtype)
-        coefficients: list[RingArray | None] = [None]
-        power = x.ring.bits - shift
-        if power < ring.bits:
-            masks.append(Mask(x.shape, share=party.derived(x.shape, ring)))
-            low = (c >> c.dtype.type(x.ring.bits - 1)) == 0
-            coefficients.append(low.astype(ring.dtype) << ring.dtype.type(power))
-        return Lifted(x.shape, tuple(masks), public, tuple(coefficients), ring)
+        c, kind = x.ring.reduce(x.public.array), x.ring.dtype.type
+        masks = tuple(party.derived(x.shape, ring) for _ in range(_masks(x, shift, ring)))
+        public = (c >> kind(shift)).astype(ring.dtype)
+        minus_one = np.broadcast_to(ring.array(-1), x.shape)
+        coefficients = [Elements(minus_one, ring)]
+        if len(masks) == 2:
+            low = (c >> kind(x.ring.bits - 1)) == 0
+            power = ring.dtype.type(x.ring.bits - shift)
+            coefficients.append(Elements(low.astype(ring.dtype) << power, ring))
+        return Lifted(Elements(public, ring), masks, tuple(coefficients))
 
-    @staticmethod
-    def cost(x: tuple[int, ...], from_ring: Ring, shift: int = 0, ring: Ring = Z64) -> Cost:
-        """Return the cost for a value of this shape."""
-        return Cost(offline=ring.nbytes(x) * (2 if from_ring.bits - shift < ring.bits else 1))
+    def count(self, counter: Counter, x: Masked, *, shift: int = 0, ring: Ring = Z64) -> Lifted:
+        """Count the mask, and its top bit where it matters."""
+        masks = (Elements.unknown(x.shape, ring),) * _masks(x, shift, ring)
+        counter.derive(ring, *(m.shape for m in masks))
+        return Lifted(masks[0], masks, masks)
 
 
-mask = OpenMasked()
+def _masks(x: Masked, shift: int, ring: Ring) -> int:
+    """Return how many masks a lifted value has: the top bit may vanish in the larger ring."""
+    return 2 if x.ring.bits - shift < ring.bits else 1
+
+
+mask = Mask()
 lift = Lift()
+
+
+def mask_one(runtime: Runtime, value: Share) -> Masked:
+    """Mask one shared value."""
+    (masked,) = mask(runtime, value)
+    return masked
+
+
+def signed_lift(runtime: Runtime, x: Masked, shift: int = 0, ring: Ring = Z64) -> Lifted:
+    """Lift a value that may be negative: |x| < 2^(w-2)."""
+    sign = 1 << (x.ring.bits - 2)
+    return lift(runtime, x + sign, shift=shift, ring=ring) + -(sign >> shift)

@@ -10,12 +10,13 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from privet.arithmetic.rings import Z32
 from privet.arithmetic.shares import Share
 from privet.errors import PeerMisbehavedError
-from privet.gates.gate import Cost, Gate
+from privet.gates.gate import Gate
+from privet.runtime.counter import Cost, Counter
 from privet.runtime.dealer import Dealer
 from privet.runtime.party import Party
-from privet.transport.channel import Expected
 
 Permutation = npt.NDArray[np.intp]
 
@@ -47,10 +48,10 @@ class Permute(Gate):
     ) -> Share:
         """Draw permutations, and masks before and after them."""
         hidden = [dealer.permutation(x.shape[2], owner) for owner in owners]
-        r = dealer.uniform(x.shape, x.ring)
+        r = dealer.uniform(x.shape, x.ring).array
         for j, q in enumerate(hidden):
             r[j] = r[j][:, q]
-        dealer.derive(r, x.ring)
+        dealer.deal(r, x.ring)
         return Share.unknown(x.shape, x.ring)
 
     def run(
@@ -73,8 +74,7 @@ class Permute(Gate):
             inverse = np.empty_like(q)
             inverse[q] = np.arange(length)
             steps.append(inverse[pi].astype(np.uint32))
-        note = Expected(np.dtype(np.uint32), (length,))
-        opened, all_steps = party.open_to_owners(x - r, owners, steps, note)
+        opened, all_steps = party.open_to_owners(x - r, owners, steps, (Z32, length))
         result = np.empty(x.shape, dtype=ring.dtype)
         for j, s in enumerate(all_steps):
             if s.size and s.max() >= length:
@@ -84,12 +84,19 @@ class Permute(Gate):
             ring.accumulate(result[j], value[:, permutations[j]])
         return Share(result, ring)
 
-    @staticmethod
-    def cost(x: tuple[int, ...], itemsize: int, n_parties: int) -> Cost:
-        """Return the cost for vectors of shape (J, K, N)."""
-        j, k, n = x
-        vectors = j * k * n * itemsize
-        return Cost(rounds=1, online=(n_parties - 1) * (vectors + 4 * j * n), offline=vectors)
+    def count(
+        self,
+        counter: Counter,
+        x: Share,
+        permutations: Sequence[Permutation | None],
+        owners: Sequence[int],
+    ) -> Share:
+        """Count the round, in which vectors go to owners and positions come from them."""
+        features, vectors, length = x.shape
+        sent = features * (vectors * x.ring.wire_bytes(length) + Z32.wire_bytes(length))
+        counter.add(Cost(rounds=1, online=(counter.n_parties - 1) * sent))
+        counter.derive(x.ring, x.shape)
+        return x
 
 
 permute = Permute()

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import product
 from math import prod
-from typing import Any
 
 import numpy as np
 
-from privet.arithmetic.rings import Z64, Ring
+from privet.arithmetic.rings import Ring, RingArray
 from privet.arithmetic.shares import Share
-from privet.gates.gate import Cost, Gate
-from privet.gates.masked import Lifted, Mask
+from privet.gates.gate import Gate
+from privet.gates.masked import Lifted
+from privet.runtime.counter import Counter
 from privet.runtime.dealer import Dealer
 from privet.runtime.party import Party
+from privet.runtime.recipes import Half, Recipe
 
-Term = tuple[int, tuple[Lifted, ...]]
-"""A public coefficient, and the factors that it multiplies."""
+Term = tuple[int, tuple[int, ...]]
+"""A public coefficient, and which of the values it multiplies, as often as it does."""
+Key = tuple[int, ...]
+"""A product of masks, which are counted through all values: sorted."""
 
 
 class Polynomial(Gate):
@@ -33,90 +37,121 @@ class Polynomial(Gate):
 
     name = "polynomial"
 
-    def deal(self, dealer: Dealer, terms: Sequence[Term]) -> Share:
+    def deal(self, dealer: Dealer, values: Sequence[Lifted], terms: Sequence[Term]) -> Share:
         """Derive products of masks."""
-        shape, ring = _shape(terms), terms[0][1][0].ring
-        derived = [
-            np.broadcast_to(prod((m.known for m in key[1:]), start=key[0].known), shape)
-            for key in _products(terms)
-        ]
-        if derived:
-            dealer.derive(np.stack(derived), ring)
+        shape, ring, keys = _outline(values, terms)
+        if keys:
+            masks = [mask for value in values for mask in value.masks]
+            dealer.derive(_Products(ring, shape, keys), ring, *masks)
         return Share.unknown(shape, ring)
 
-    def run(self, party: Party, terms: Sequence[Term]) -> Share:
+    def run(self, party: Party, values: Sequence[Lifted], terms: Sequence[Term]) -> Share:
         """Add up what the dealer dealt, with public coefficients."""
-        shape, ring = _shape(terms), terms[0][1][0].ring
-        keys = _products(terms)
-        dealt = party.derived((len(keys), *shape), ring).part if keys else None
-        position = {key: i for i, key in enumerate(keys)}
-        coefficients: dict[tuple[Mask, ...], Any] = {}
-        for constant, factors in terms:
-            expansions: dict[tuple[Mask, ...], Any] = {(): ring.array(constant)}
-            for factor in factors:
-                expansions = _times(expansions, factor, _order(terms))
-            for key, coefficient in expansions.items():
-                coefficients[key] = (
-                    coefficient if key not in coefficients else coefficients[key] + coefficient
-                )
+        shape, ring, keys = _outline(values, terms)
+        products: dict[Key, RingArray] = {}
+        if keys:
+            products.update(zip(keys, party.derived((len(keys), *shape), ring).part, strict=True))
+        masks = [mask for value in values for mask in value.masks]
+        products.update({(k,): mask.array for k, mask in enumerate(masks)})
         result = ring.zeros(shape)
-        for key, coefficient in coefficients.items():
-            if not key:
-                if party.index == 0:
-                    result += coefficient
-            elif len(key) == 1:
-                result += coefficient * key[0].part
-            else:
-                assert dealt is not None
-                result += coefficient * dealt[position[key]]
+        for key, coefficient in _expanded(values, terms).items():
+            if key:
+                result += coefficient * products[key]
+            elif party.index == 0:
+                result += coefficient
         return Share(result, ring)
 
-    @staticmethod
-    def cost(n_products: int, shape: tuple[int, ...], ring: Ring = Z64) -> Cost:
-        """Return the cost of a polynomial with that many products of masks."""
-        return Cost(offline=n_products * ring.nbytes(shape))
+    def count(self, counter: Counter, values: Sequence[Lifted], terms: Sequence[Term]) -> Share:
+        """Count the products."""
+        shape, ring, keys = _outline(values, terms)
+        if keys:
+            counter.derive(ring, (len(keys), *shape))
+        return Share.unknown(shape, ring)
 
 
-def _shape(terms: Sequence[Term]) -> tuple[int, ...]:
-    return np.broadcast_shapes(*(factor.shape for _, factors in terms for factor in factors))
+class _Products(Recipe):
+    """Products of masks, side by side.
+
+    Of a sum S + T for each mask, a product is the sum, over ways to take S or T of each factor, of
+    a product of S and one of T. Every product of some factors of a dealt one is dealt as well, so
+    the client's are the same in number.
+    """
+
+    def __init__(self, ring: Ring, shape: tuple[int, ...], keys: Sequence[Key]) -> None:
+        self._ring = ring
+        self._shape = shape
+        self._keys = keys
+
+    def client(self, *s: RingArray) -> list[RingArray]:
+        """Multiply S."""
+        return [np.stack([self._times(s, key) for key in self._keys])]
+
+    def server(self, half: Half) -> RingArray:
+        """Add up products of what is shared and T."""
+        found: dict[Key, RingArray] = dict(zip(self._keys, half.shared[0], strict=True))
+        found.update({(k,): part for k, part in enumerate(half.s)})
+        if half.first:
+            found[()] = self._ring.array(1)
+        result = self._ring.zeros((len(self._keys), *self._shape))
+        for i, key in enumerate(self._keys):
+            for taken in product((True, False), repeat=len(key)):
+                ours = tuple(k for k, is_s in zip(key, taken, strict=True) if is_s)
+                theirs = tuple(k for k, is_s in zip(key, taken, strict=True) if not is_s)
+                if ours in found:
+                    result[i] += found[ours] * self._times(half.t, theirs)
+        return result
+
+    def _times(self, masks: Sequence[RingArray], key: Key) -> RingArray:
+        whole = prod((masks[k] for k in key), start=self._ring.array(1))
+        return np.broadcast_to(whole, self._shape)
 
 
-def _order(terms: Sequence[Term]) -> dict[int, int]:
-    """Return numbers for the masks, in the order in which they appear."""
-    order: dict[int, int] = {}
-    for _, factors in terms:
-        for factor in factors:
-            for mask in factor.masks:
-                order.setdefault(id(mask), len(order))
-    return order
+def _outline(
+    values: Sequence[Lifted], terms: Sequence[Term]
+) -> tuple[tuple[int, ...], Ring, tuple[Key, ...]]:
+    shape = np.broadcast_shapes(*(value.shape for value in values))
+    counts = tuple(len(value.masks) for value in values)
+    return shape, values[0].ring, _products(counts, tuple(factors for _, factors in terms))
 
 
-def _products(terms: Sequence[Term]) -> list[tuple[Mask, ...]]:
-    """Return the distinct products of two masks or more, each as a sorted tuple."""
-    order = _order(terms)
-    found: dict[tuple[Mask, ...], None] = {}
-    for _, factors in terms:
-        for choice in product(*((None, *factor.masks) for factor in factors)):
-            masks = [mask for mask in choice if mask is not None]
+@lru_cache(maxsize=256)
+def _products(counts: tuple[int, ...], terms: tuple[tuple[int, ...], ...]) -> tuple[Key, ...]:
+    """Return the distinct products of two masks or more, of values with so many masks each."""
+    first = np.cumsum([0, *counts]).tolist()
+    found: dict[Key, None] = {}
+    for factors in terms:
+        for choice in product(*((None, *range(first[v], first[v + 1])) for v in factors)):
+            masks = tuple(sorted(mask for mask in choice if mask is not None))
             if len(masks) > 1:
-                found[tuple(sorted(masks, key=lambda mask: order[id(mask)]))] = None
-    return list(found)
+                found[masks] = None
+    return tuple(found)
 
 
-def _times(
-    expansions: dict[tuple[Mask, ...], Any], factor: Lifted, order: dict[int, int]
-) -> dict[tuple[Mask, ...], Any]:
-    ring = factor.ring
-    result: dict[tuple[Mask, ...], Any] = {}
-    for key, coefficient in expansions.items():
-        choices: list[tuple[tuple[Mask, ...], Any]] = [(key, coefficient * factor.public)]
-        for mask, weight in zip(factor.masks, factor.coefficients, strict=True):
-            longer = tuple(sorted((*key, mask), key=lambda m: order[id(m)]))
-            scaled = ring.negate(coefficient) if weight is None else coefficient * weight
-            choices.append((longer, scaled))
-        for longer, value in choices:
-            result[longer] = result[longer] + value if longer in result else value
+def _expanded(values: Sequence[Lifted], terms: Sequence[Term]) -> dict[Key, RingArray]:
+    """Return the public coefficient of every product of masks."""
+    ring = values[0].ring
+    first = np.cumsum([0, *(len(value.masks) for value in values)]).tolist()
+    total: dict[Key, RingArray] = {}
+    for constant, factors in terms:
+        expansion: dict[Key, RingArray] = {(): ring.array(constant)}
+        for v in factors:
+            expansion = _times(expansion, values[v], first[v])
+        _accumulate(total, expansion)
+    return total
+
+
+def _times(expansion: dict[Key, RingArray], value: Lifted, first: int) -> dict[Key, RingArray]:
+    result: dict[Key, RingArray] = {}
+    for key, coefficient in expansion.items():
+        _accumulate(result, {key: coefficient * value.public.array})
+        for k, weight in enumerate(value.coefficients, start=first):
+            _accumulate(result, {tuple(sorted((*key, k))): coefficient * weight.array})
     return result
+
+
+def _accumulate(total: dict[Key, RingArray], more: dict[Key, RingArray]) -> None:
+    for key, value in more.items():
+        total[key] = total[key] + value if key in total else value
 
 
 polynomial = Polynomial()

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from privet.arithmetic.rings import Z8
+from privet.arithmetic.rings import Z8, Ring, RingArray
 from privet.arithmetic.shares import Share
-from privet.gates.gate import Cost, Gate, opening_cost
+from privet.gates.gate import Gate
+from privet.runtime.counter import Counter
 from privet.runtime.dealer import Dealer
 from privet.runtime.party import Party
+from privet.runtime.recipes import Half, Recipe
 
 
 class RoundOff(Gate):
@@ -29,15 +31,13 @@ class RoundOff(Gate):
 
     name = "round off"
 
-    def deal(self, dealer: Dealer, x: Share, bits: int) -> Share:
+    def deal(self, dealer: Dealer, x: Share, *, bits: int) -> Share:
         """Deal the remainder for every number that may be opened."""
         rho = dealer.uniform(x.shape, Z8)
-        opened = np.arange(1 << bits).reshape(-1, 1)
-        remainders = (opened - rho) & ((1 << bits) - 1)
-        dealer.derive(remainders.astype(x.ring.dtype), x.ring)
-        return Share.unknown(x.shape, x.ring)
+        dealer.derive(_Remainders(x.ring, bits), x.ring, rho)
+        return x
 
-    def run(self, party: Party, x: Share, bits: int) -> Share:
+    def run(self, party: Party, x: Share, *, bits: int) -> Share:
         """Open the low bits, and subtract them."""
         assert bits <= Z8.bits
         ring = x.ring
@@ -45,15 +45,33 @@ class RoundOff(Gate):
         remainders = party.derived((1 << bits, *x.shape), ring).part
         half = ring.array(np.full(x.shape, 1 << (bits - 1)))
         raised = x + party.public(half, ring)
-        (c,) = party.open(Share(raised.part.astype(np.uint8), Z8) + rho)
+        (c,) = party.open(raised.to_ring(Z8) + rho)
         position = (c & np.uint8((1 << bits) - 1)).astype(np.intp)
         return raised - Share(remainders[position, np.arange(x.size)], ring)
 
-    @staticmethod
-    def cost(n_samples: int, bits: int, itemsize: int, n_parties: int) -> Cost:
-        """Return the cost for that many values."""
-        dealt = Cost(offline=(n_samples << bits) * itemsize)
-        return opening_cost(Z8.nbytes((n_samples,)), n_parties) + dealt
+    def count(self, counter: Counter, x: Share, *, bits: int) -> Share:
+        """Count the opening of low bits, and the remainders."""
+        counter.open(x.to_ring(Z8))
+        counter.derive(x.ring, (1 << bits, *x.shape))
+        return x
+
+
+class _Remainders(Recipe):
+    """(c - rho) mod 2^bits for every c: that of c - T and S, where rho = S + T."""
+
+    def __init__(self, ring: Ring, bits: int) -> None:
+        self._ring = ring
+        self._bits = bits
+
+    def client(self, *s: RingArray) -> list[RingArray]:
+        """Subtract S from every c."""
+        c = np.arange(1 << self._bits).reshape(-1, 1)
+        return [((c - s[0]) & ((1 << self._bits) - 1)).astype(self._ring.dtype)]
+
+    def server(self, half: Half) -> RingArray:
+        """Take what is there for c - T."""
+        c = np.arange(1 << self._bits).reshape(-1, 1)
+        return np.take_along_axis(half.shared[0], (c - half.t[0]) & ((1 << self._bits) - 1), axis=0)
 
 
 round_off = RoundOff()

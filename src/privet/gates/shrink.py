@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from functools import partial
 
 import numpy as np
 
-from privet.arithmetic.rings import Z64, Ring
-from privet.arithmetic.shares import Share
-from privet.gates.gate import Cost, Gate, opening_cost
-from privet.gates.masked import Mask, Masked
+from privet.arithmetic.rings import Z64, Ring, RingArray
+from privet.arithmetic.shares import Elements, Share
+from privet.gates.gate import Gate
+from privet.gates.masked import Masked, Meanwhile, unknown_masked
+from privet.runtime.counter import Counter
 from privet.runtime.dealer import Dealer
 from privet.runtime.party import Party
+from privet.runtime.recipes import Linear
 
 
 class Shrink(Gate):
@@ -29,40 +31,64 @@ class Shrink(Gate):
     name = "shrink"
 
     def deal(
-        self, dealer: Dealer, *values: Share, bits: tuple[int, ...], rings: tuple[Ring, ...]
-    ) -> Any:
+        self,
+        dealer: Dealer,
+        *values: Share,
+        bits: Sequence[int],
+        rings: Sequence[Ring],
+        meanwhile: Meanwhile | None = None,
+    ) -> list[Masked]:
         """Draw masks, and derive what is left of them."""
-        found = []
+        kept = []
         for x, drop, ring in zip(values, bits, rings, strict=True):
             assert drop <= 64 - ring.bits
             r = dealer.uniform(x.shape, Z64)
-            kept = (r >> np.uint64(drop)).astype(ring.dtype)
-            dealer.derive(kept, ring)
-            found.append(Masked(ring, Mask(x.shape, value=kept)))
-        return found[0] if len(found) == 1 else found
+            # Of two halves each is shortened by itself, which may be off by one more unit.
+            recipe = Linear(ring, partial(_shortened, drop=drop, ring=ring))
+            kept.append(dealer.derive(recipe, ring, r))
+        if meanwhile is not None:
+            meanwhile(kept)
+        return [Masked(Elements.unknown(r.shape, r.ring), r) for r in kept]
 
     def run(
-        self, party: Party, *values: Share, bits: tuple[int, ...], rings: tuple[Ring, ...]
-    ) -> Any:
+        self,
+        party: Party,
+        *values: Share,
+        bits: Sequence[int],
+        rings: Sequence[Ring],
+        meanwhile: Meanwhile | None = None,
+    ) -> list[Masked]:
         """Open, and drop bits."""
-        masks, kept = [], []
+        masks: list[Share] = []
+        kept: list[Elements] = []
         for x, ring in zip(values, rings, strict=True):
             masks.append(party.uniform(x.shape, Z64))
             kept.append(party.derived(x.shape, ring))
-        if party.on_masks is not None:
-            party.on_masks(kept)
+        if meanwhile is not None:
+            meanwhile(kept)
         opened = party.open(*(x + r for x, r in zip(values, masks, strict=True)))
-        found = [
-            Masked(ring, Mask(share.shape, share=share), (c >> np.uint64(drop)).astype(ring.dtype))
-            for c, share, drop, ring in zip(opened, kept, bits, rings, strict=True)
+        return [
+            Masked(Elements(_shortened(c, drop, r.ring), r.ring), r)
+            for c, drop, r in zip(opened, bits, kept, strict=True)
         ]
-        return found[0] if len(found) == 1 else found
 
-    @staticmethod
-    def cost(count: int, rings: Sequence[Ring], n_parties: int) -> Cost:
-        """Return the cost for an array of that many values for each ring."""
-        opened = opening_cost(8 * count * len(rings), n_parties)
-        return opened + Cost(offline=sum(ring.nbytes((count,)) for ring in rings))
+    def count(
+        self,
+        counter: Counter,
+        *values: Share,
+        bits: Sequence[int],
+        rings: Sequence[Ring],
+        meanwhile: Meanwhile | None = None,
+    ) -> list[Masked]:
+        """Count the opening, and what is left of the masks."""
+        counter.open(*values)
+        for x, ring in zip(values, rings, strict=True):
+            counter.derive(ring, x.shape)
+        return [unknown_masked(x.shape, ring) for x, ring in zip(values, rings, strict=True)]
+
+
+def _shortened(x: RingArray, drop: int, ring: Ring) -> RingArray:
+    return (x >> np.uint64(drop)).astype(ring.dtype)
 
 
 shrink = Shrink()

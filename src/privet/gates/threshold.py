@@ -6,7 +6,6 @@ dealt bits. Cut into digits, each digit is looked up in a dealt table at the pub
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from math import prod
 from typing import Any
 
@@ -15,9 +14,10 @@ import numpy.typing as npt
 
 from privet.arithmetic.bit_planes import pack_bits, packed_length, unpack_bits
 from privet.arithmetic.rings import BITS, Z8
-from privet.arithmetic.shares import Share
-from privet.gates.gate import Cost, Gate, opening_cost
+from privet.arithmetic.shares import Elements, Share
+from privet.gates.gate import Gate
 from privet.gates.masked import Masked
+from privet.runtime.counter import Counter
 from privet.runtime.dealer import Dealer
 from privet.runtime.party import Party
 
@@ -46,34 +46,46 @@ class CountReached(Gate):
     name = "count reached"
 
     def deal(
-        self, dealer: Dealer, x: Masked, thresholds: Sequence[int], width: int, digit: int
+        self,
+        dealer: Dealer,
+        x: Masked,
+        *,
+        thresholds: tuple[int, ...],
+        width: int,
+        digit: int = DIGIT_BITS,
     ) -> Share:
         """Deal tables of digits, masks of bits, and products of them."""
-        r = x.mask.known.reshape(-1)
+        r = x.mask.array.reshape(-1)
         count, bits = len(r), _digit_bits(width, digit)
         for i, (start, length) in enumerate(bits):
             value = (r >> r.dtype.type(start)) & r.dtype.type((1 << length) - 1)
             options = np.arange(1 << length, dtype=r.dtype)[:, None]
             tables = [value > options] + ([] if i == 0 else [value == options])
             for table in tables:
-                dealer.derive(pack_bits(table.astype(np.uint8)), BITS)
+                dealer.deal(pack_bits(table.astype(np.uint8)), BITS)
         top = ((r >> r.dtype.type(width - 1)) & r.dtype.type(1)).astype(np.uint8)
-        drawn = dealer.uniform(_bit_shape(len(bits), len(thresholds), count), BITS)
+        drawn = dealer.uniform(_bit_shape(len(bits), len(thresholds), count), BITS).array
         beta = unpack_bits(drawn, count)
         sign = np.uint8(1) - np.uint8(2) * top
         products = [
             np.broadcast_to(prod((beta[i] for i in sorted(key)), start=sign), beta.shape[1:])
             for key in _keys(len(bits))
         ]
-        dealer.derive(top, Z8)
-        dealer.derive(np.stack(products), Z8)
+        dealer.deal(top, Z8)
+        dealer.deal(np.stack(products), Z8)
         return Share.unknown(x.shape, Z8)
 
     def run(
-        self, party: Party, x: Masked, thresholds: Sequence[int], width: int, digit: int
+        self,
+        party: Party,
+        x: Masked,
+        *,
+        thresholds: tuple[int, ...],
+        width: int,
+        digit: int = DIGIT_BITS,
     ) -> Share:
         """Look digits up, open them masked, and add products up."""
-        public = x.opened.reshape(-1)
+        public = x.public.array.reshape(-1)
         count, bits = len(public), _digit_bits(width, digit)
         kind = public.dtype.type
         shifts = np.array(thresholds, dtype=np.int64).astype(public.dtype)
@@ -105,15 +117,23 @@ class CountReached(Gate):
             reached += np.uint8(1) - odd
         return Share(reached.sum(axis=0, dtype=np.uint8).reshape(x.shape), Z8)
 
-    @staticmethod
-    def cost(count: int, thresholds: int, width: int, digit: int, n_parties: int) -> Cost:
-        """Return the cost for that many values and thresholds."""
-        bits = _digit_bits(width, digit)
-        tables = sum((1 if i == 0 else 2) << length for i, (_, length) in enumerate(bits))
-        packed = packed_length(count)
-        products = (len(_keys(len(bits))) * thresholds + 1) * count
-        opened = BITS.nbytes(_bit_shape(len(bits), thresholds, count))
-        return opening_cost(opened, n_parties) + Cost(offline=tables * packed + products)
+    def count(
+        self,
+        counter: Counter,
+        x: Masked,
+        *,
+        thresholds: tuple[int, ...],
+        width: int,
+        digit: int = DIGIT_BITS,
+    ) -> Share:
+        """Count tables of digits, the opening, and products of masks."""
+        count, bits = prod(x.shape), _digit_bits(width, digit)
+        for i, (_, length) in enumerate(bits):
+            table = (1 << length, packed_length(count))
+            counter.derive(BITS, *[table] * (1 if i == 0 else 2))
+        counter.open(Elements.unknown(_bit_shape(len(bits), len(thresholds), count), BITS))
+        counter.derive(Z8, (count,), (len(_keys(len(bits))), len(thresholds), count))
+        return Share.unknown(x.shape, Z8)
 
 
 def _digit_bits(width: int, digit: int) -> list[tuple[int, int]]:
@@ -164,12 +184,4 @@ def _borrow(d: npt.NDArray[np.uint8], n_digits: int) -> Monomials:
     return total
 
 
-def count_reached(
-    runtime: Any, x: Masked, thresholds: Sequence[int], width: int, digit: int = DIGIT_BITS
-) -> Share:
-    """Call the gate with its options in the tag."""
-    count: Share = _gate(runtime, x, thresholds=tuple(thresholds), width=width, digit=digit)
-    return count
-
-
-_gate = CountReached()
+count_reached = CountReached()

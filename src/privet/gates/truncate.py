@@ -10,8 +10,9 @@ import numpy as np
 
 from privet.arithmetic.rings import Z32, Z64, add_counting_wraps, signed
 from privet.arithmetic.shares import Share
-from privet.gates.beaver import Multiply, multiply
-from privet.gates.gate import Cost, Gate, opening_cost
+from privet.gates.beaver import multiply
+from privet.gates.gate import Gate
+from privet.runtime.counter import Counter
 from privet.runtime.dealer import Dealer
 from privet.runtime.party import Party
 from privet.runtime.runtime import Runtime
@@ -41,14 +42,14 @@ class Truncate(Gate):
 
     name = "truncate"
 
-    def deal(self, dealer: Dealer, z: Share, bits: int) -> Share:
+    def deal(self, dealer: Dealer, z: Share, *, bits: int) -> Share:
         """Draw a mask whose wrap count and sign we know."""
         r, wraps = add_counting_wraps(dealer.uniform_parts((z.size,), Z64))
-        dealer.derive(wraps, Z32)
-        dealer.derive((signed(r) >= 0).astype(np.uint32), Z32)
+        dealer.deal(wraps, Z32)
+        dealer.deal((signed(r) >= 0).astype(np.uint32), Z32)
         return Share.unknown(z.shape, Z64)
 
-    def run(self, party: Party, z: Share, bits: int) -> Share:
+    def run(self, party: Party, z: Share, *, bits: int) -> Share:
         """Open the value under the mask and put the wraps right."""
         assert z.ring is Z64
         assert 1 <= bits <= 32
@@ -67,10 +68,11 @@ class Truncate(Gate):
         wrong = wraps.astype(np.uint64) << np.uint64(64 - bits)
         return Share(shifted - wrong, Z64).reshape(*shape)
 
-    @staticmethod
-    def cost(z: tuple[int, ...], n_parties: int) -> Cost:
-        """Return the cost for a value of this shape."""
-        return opening_cost(Z64.nbytes(z), n_parties) + Cost(offline=2 * Z32.nbytes(z))
+    def count(self, counter: Counter, z: Share, *, bits: int) -> Share:
+        """Count the opening, the wrap count and the sign."""
+        counter.open(z)
+        counter.derive(Z32, z.shape, z.shape)
+        return z
 
 
 truncate = Truncate()
@@ -79,13 +81,6 @@ truncate = Truncate()
 def multiply_fixed(runtime: Runtime, x: Share, y: Share, bits: int) -> Share:
     """Multiply fixed-point values, and drop `bits` of the product's fraction bits.
 
-    Cost: `multiply_fixed_cost`. Reveals: nothing. Error: as `truncate`; |xy| < 2^62.
+    Reveals: nothing. Error: as `truncate`; |xy| < 2^62.
     """
-    product: Share = truncate(runtime, multiply(runtime, x, y), bits=bits)
-    return product
-
-
-def multiply_fixed_cost(x: tuple[int, ...], y: tuple[int, ...], n_parties: int) -> Cost:
-    """Return the cost for factors of these shapes."""
-    product = np.broadcast_shapes(x, y)
-    return Multiply.cost(x, y, Z64, n_parties) + Truncate.cost(product, n_parties)
+    return truncate(runtime, multiply(runtime, x, y), bits=bits)

@@ -15,12 +15,10 @@ from privet.arrays import FloatArray
 from privet.boosting.binning import bucket_columns
 from privet.boosting.estimate import Estimate
 from privet.boosting.model import Model
-from privet.boosting.objective import check_label
-from privet.boosting.params import Params
 from privet.boosting.part import join
 from privet.boosting.reference import OnTable
-from privet.boosting.trainer import DEFAULT_PROTOCOL, train, train_federated
-from privet.config import Config, Task
+from privet.boosting.trainer import DEFAULT_PROTOCOL, PLAIN, train, train_federated
+from privet.config import Config
 from privet.data.datasets import DATASETS, DataSet, load_dataset
 from privet.data.frame import Frame
 from privet.data.partition import PartyFrame, check_aligned, split_columns, split_rows
@@ -31,6 +29,8 @@ from privet.laboratory import costs
 from privet.laboratory.report import Bytes, Report, Rounds, Seconds
 from privet.runtime.network import Network
 from privet.runtime.roles import peak_rss_mb
+from privet.terms.objective import Objective, objective_for
+from privet.terms.params import Params, Task
 from privet.version import __version__
 
 
@@ -63,7 +63,7 @@ def run(
     if data.frame.label is not None:
         # Before rows are shuffled and set aside, while their numbers are those of the file.
         try:
-            check_label(data.frame.label, params.task)
+            params.objective.check_label(data.frame.label)
         except DataError as error:
             raise DataError(f"{data.name}: {error}") from None
     train_rows, test_rows = split_rows(data.frame, experiment.test_size, experiment.seed)
@@ -74,8 +74,8 @@ def run(
     )
     model = trained.model
     plain = model
-    if experiment.protocol != "plain":
-        plain = train_on(parties, new, params, "plain", experiment.network).model
+    if experiment.protocol != PLAIN:
+        plain = train_on(parties, new, params, PLAIN, experiment.network).model
     report = Report(
         version=__version__,
         data=data.name,
@@ -86,8 +86,8 @@ def run(
         n_features=len(model.features),
         seed=experiment.seed,
         params=params,
-        metrics=evaluate(params.task, trained.predictions, test_rows),
-        plain_metrics=evaluate(params.task, plain.predict(test_rows.columns), test_rows),
+        metrics=evaluate(params.objective, trained.predictions, test_rows),
+        plain_metrics=evaluate(params.objective, plain.predict(test_rows.columns), test_rows),
         same_tests=model.same_tests(plain, train_rows.columns),
         network=experiment.network,
         seconds=trained.seconds.model_copy(update={"total": time.perf_counter() - started}),
@@ -102,7 +102,7 @@ def run(
     return model, report
 
 
-def load_data(data: str, label: str | None, id_: str | None, task: Task | None) -> DataSet:
+def load_data(data: str, label: str | None, id_: str | None, task: str | None) -> DataSet:
     """Load a named data set, or read a file and settle what its label is and asks for."""
     if data in DATASETS:
         for option, value in (("label", label), ("id", id_), ("task", task)):
@@ -121,8 +121,7 @@ def load_data(data: str, label: str | None, id_: str | None, task: Task | None) 
     frame = read_frame(data, id_column=id_, label_column=label or "label")
     if task is None:
         assert frame.label is not None
-        binary = np.isin(frame.label, (0.0, 1.0)).all()
-        task = "classification" if binary else "regression"
+        task = objective_for(frame.label).name
     return DataSet(Path(data).name, task, frame)
 
 
@@ -162,7 +161,7 @@ def train_on(
         for party in parties
     ]
     columns = [party.frame.columns for party in new]
-    if protocol == "plain":
+    if protocol == PLAIN:
         model = train(bucketed, label, params, protocol, on_table)
         seconds = time.perf_counter() - started
         return Trained(model, model.predict(np.concatenate(columns)), Seconds(train=seconds))
@@ -189,16 +188,7 @@ def train_on(
     )
 
 
-def evaluate(task: Task, predicted: FloatArray, rows: Frame) -> dict[str, float | None]:
+def evaluate(objective: Objective, predicted: FloatArray, rows: Frame) -> dict[str, float | None]:
     """Return the metrics of predictions for rows with a label."""
-    from sklearn.metrics import accuracy_score, roc_auc_score, root_mean_squared_error
-
-    label = rows.label
-    assert label is not None
-    if task == "regression":
-        return {"rmse": float(root_mean_squared_error(label, predicted))}
-    one_class = (label == label[0]).all()
-    return {
-        "accuracy": float(accuracy_score(label, predicted >= 0.5)),
-        "auc": None if one_class else float(roc_auc_score(label, predicted)),
-    }
+    assert rows.label is not None
+    return objective.metrics(rows.label, predicted)

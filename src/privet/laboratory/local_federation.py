@@ -23,7 +23,6 @@ from typing import Any
 
 import numpy as np
 
-from privet.config import Task
 from privet.data.frame import Frame
 from privet.data.partition import split_columns
 from privet.errors import UnavailableError
@@ -83,7 +82,7 @@ class LocalFederation:
         truth = replace(new, names=(), columns=new.columns[:0])
         _write_csv(self.folder / self.recipient / "truth.csv", truth, label)
 
-    def write_configuration(self, task: Task, params: Mapping[str, Any], **job: str) -> None:
+    def write_configuration(self, task: str, params: Mapping[str, Any], **job: str) -> None:
         """Make everybody's keys, the participants' files and the job."""
         fingerprints = {
             name: create_identity(name, make_folder(self.folder / name)).fingerprint

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
-from privet.boosting.params import Params
 from privet.federation.party_report import Reveal
 from privet.files.atomic import write_atomically
+from privet.terms.params import Params
 
 
 class Seconds(BaseModel):

@@ -8,18 +8,21 @@ import numpy as np
 import numpy.typing as npt
 
 from privet.arithmetic.prg import Prg, derive_seed
-from privet.arithmetic.rings import Ring, RingArray
-from privet.arithmetic.shares import Share
+from privet.arithmetic.rings import Z64, Ring, RingArray
+from privet.arithmetic.shares import Elements, Share
 from privet.runtime.correlations import Sink
-from privet.runtime.runtime import Runtime
+from privet.runtime.letters import Letter
+from privet.runtime.opening import Link
+from privet.runtime.recipes import Recipe
+from privet.runtime.runtime import Blind, Owned, Owners, Shape
 from privet.runtime.seeds import draw_seeds
 
 
-class Dealer(Runtime):
+class Dealer(Blind):
     """Runs a program ahead of the participants and sends what its gates derive."""
 
-    def __init__(self, n_parties: int, sink: Sink) -> None:
-        super().__init__(n_parties)
+    def __init__(self, n_parties: int, sink: Sink, link: Link | None = None) -> None:
+        super().__init__(n_parties, link)
         self._sink = sink
         starts, seeds = draw_seeds(sink.nonces())
         for start in starts:
@@ -30,41 +33,53 @@ class Dealer(Runtime):
 
     def uniform_parts(self, shape: tuple[int, ...], ring: Ring) -> list[RingArray]:
         """Return every participant's share of a fresh uniform value."""
-        self._tag.note(self.step_name, "uniform", shape, ring)
-        return [prg.uniform(shape, ring) for prg in self._shared]
+        place = self._next_place("uniform", shape, ring)
+        return [prg.uniform(place, shape, ring) for prg in self._shared]
 
-    def uniform(self, shape: tuple[int, ...], ring: Ring) -> RingArray:
+    def uniform(self, shape: tuple[int, ...], ring: Ring) -> Elements:
         """Return a fresh uniform value that the participants hold shares of."""
-        return self._total(self.uniform_parts(shape, ring), ring)
+        return Elements(self._total(self.uniform_parts(shape, ring), ring), ring)
 
-    def derive(self, value: RingArray, ring: Ring) -> None:
-        """Give the participants shares of a value that only we know."""
-        self._tag.note(self.step_name, "derived", value.shape, ring)
-        drawn = self._total([prg.uniform(value.shape, ring) for prg in self._shared], ring)
-        correction = ring.subtract(value, drawn).reshape(-1)
-        self._sink.send(self._next_turn(value.nbytes), correction, self._tag.value)
+    def derive(self, recipe: Recipe, ring: Ring, *masks: Elements) -> Elements:
+        """Give the participants shares of a value that follows from masks, and return it."""
+        return self.deal(recipe.client(*(mask.array for mask in masks))[0], ring)
+
+    def deal(self, value: RingArray, ring: Ring) -> Elements:
+        """Give the participants shares of a value that we alone know, and return it.
+
+        Only one who knows all masks can do that: `derive` can be done by several.
+        """
+        place = self._next_place("derived", value.shape, ring)
+        drawn = self._total([prg.uniform(place, value.shape, ring) for prg in self._shared], ring)
+        letter = Letter.of(ring, value.shape)
+        correction = letter.write([ring.subtract(value, drawn)])
+        self._sink.send(self._next_turn(letter.nbytes), correction, self._tag.value)
+        return Elements(value, ring)
+
+    def integer(self, mask: Elements, shift: int, ring: Ring) -> tuple[Elements, Elements]:
+        """Return a mask as an integer over a larger ring: without its lowest bits, and its top bit.
+
+        Shares of neither are given yet. S + T wraps around, so several dealers would have to find
+        the carries together.
+        """
+        whole, kind = mask.ring.reduce(mask.array), mask.ring.dtype.type
+        top = whole >> kind(mask.ring.bits - 1)
+        return (
+            Elements((whole >> kind(shift)).astype(ring.dtype), ring),
+            Elements(top.astype(ring.dtype), ring),
+        )
 
     def permutation(self, length: int, owner: int) -> npt.NDArray[np.intp]:
         """Return a fresh uniform permutation that one participant knows, too."""
-        self.note(f"permutation of {length} for {owner}")
-        return self._private[owner].permutation(length)
+        place = self._next_place(f"permutation for {owner}", (length,), Z64)
+        return self._private[owner].permutation(place, length)
 
     def private(self, shape: tuple[int, ...], ring: Ring, owner: int) -> RingArray:
         """Return fresh uniform values that one participant knows, too."""
-        self.note(f"private {shape} of {ring.name} for {owner}")
-        return self._private[owner].uniform(shape, ring)
+        place = self._next_place(f"private for {owner}", shape, ring)
+        return self._private[owner].uniform(place, shape, ring)
 
-    def public(self, values: RingArray, ring: Ring) -> Share:
-        """Return what the dealer has of public values, too: their shape."""
-        return Share.unknown(values.shape, ring)
-
-    def share_each(
-        self,
-        values: Sequence[RingArray | None],
-        owners: Sequence[int] | None,
-        shape: tuple[int, ...],
-        ring: Ring,
-    ) -> Share:
+    def share_each(self, values: Owned, owners: Owners, shape: Shape, ring: Ring) -> Share:
         """Return what the dealer has of shared values: their shape."""
         return Share.unknown((len(values), *shape), ring)
 

@@ -1,19 +1,15 @@
-"""Adding shares up at everybody: all-to-all, or in slices."""
+"""Adding shares up at everybody: all-to-all, or in slices. Here alone it is decided which."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from privet.arithmetic.rings import Ring, RingArray
-from privet.runtime.packing import Letter, even_slices
+from privet.runtime.letters import Letter
 from privet.transport.channel import Array, Expected
-
-# Openings of up to this many bytes go all-to-all, in one delay. Larger ones are summed in slices,
-# each by one participant, which takes two delays and 2/n of the bytes. At the limit, four
-# participants that share 100 Mbit/s save in bytes a little more than a second delay of 5 ms.
-ALL_TO_ALL_BYTES = 1 << 14
 
 Fold = Callable[[list[list[RingArray]], list[slice]], list[RingArray]]
 """Adds up pieces, [participant][array], that lie at the given slices of their arrays."""
@@ -21,26 +17,97 @@ Exchange = Callable[[dict[str, Array], dict[str, Expected]], dict[str, Array]]
 """One round: sends arrays to peers, and returns what is due from them."""
 
 
+@dataclass(frozen=True)
+class Link:
+    """What carries the bytes of all participants: it decides how an opening travels."""
+
+    delay: float
+    """In seconds, one way."""
+    rate: float
+    """In bytes a second, shared by all."""
+
+    def most_at_once(self, n_parties: int) -> int:
+        """Return up to how many bytes one delay and all bytes cost less than two and a part."""
+        return int(self.delay * self.rate / ((n_parties - 1) * max(1, n_parties - 2)))
+
+
+USUAL_BYTES = 1 << 14
+"""Openings of up to this many bytes go all-to-all where nobody knows the link. For four
+participants that share 100 Mbit/s with a delay of 5 ms, it costs within a percent of the best."""
+
+
+@dataclass(frozen=True)
+class Travel:
+    """How vectors of some rings and lengths are opened by n participants.
+
+    All-to-all: one delay, in which each sends everything to all. In slices: each adds one slice up
+    and sends the sum to all, which takes two delays and 2 / n of the bytes.
+    """
+
+    rings: Sequence[Ring]
+    lengths: Sequence[int]
+    n_parties: int
+    link: Link | None = None
+
+    @property
+    def whole(self) -> Letter:
+        """All vectors as one letter."""
+        return Letter(self.rings, self.lengths)
+
+    @property
+    def in_slices(self) -> bool:
+        """Whether they are added up slice by slice."""
+        if self.n_parties == 2:
+            return False
+        most = USUAL_BYTES if self.link is None else self.link.most_at_once(self.n_parties)
+        return self.whole.nbytes > most
+
+    def cuts(self) -> list[list[slice]]:
+        """Return each participant's slice of each vector; lengths differ by one at most."""
+        n = self.n_parties
+        return [[slice(s * k // n, s * (k + 1) // n) for s in self.lengths] for k in range(n)]
+
+    @property
+    def slices(self) -> list[Letter]:
+        """Each participant's slices as a letter."""
+        return [Letter(self.rings, [c.stop - c.start for c in cut]) for cut in self.cuts()]
+
+    @property
+    def rounds(self) -> int:
+        """How many delays the opening takes."""
+        return 2 if self.in_slices else 1
+
+    @property
+    def nbytes(self) -> int:
+        """How many bytes all participants send."""
+        n = self.n_parties
+        if self.in_slices:
+            return 2 * (n - 1) * sum(letter.nbytes for letter in self.slices)
+        return n * (n - 1) * self.whole.nbytes
+
+
 class Opening:
     """How one participant opens vectors with the others."""
 
-    def __init__(self, names: Sequence[str], index: int, exchange: Exchange) -> None:
+    def __init__(
+        self, names: Sequence[str], index: int, exchange: Exchange, link: Link | None
+    ) -> None:
         self._names = names
         self._index = index
         self._exchange = exchange
+        self._link = link
         self._all = range(len(names))
         self._others = [k for k in self._all if k != index]
         self._peers = [names[k] for k in self._others]
 
     def totals(self, parts: list[RingArray], fold: Fold, rings: list[Ring]) -> list[RingArray]:
         """Return the sums of everybody's vectors."""
-        size = sum(ring.wire_bytes(part.size) for ring, part in zip(rings, parts, strict=True))
-        small = size <= ALL_TO_ALL_BYTES or len(self._names) == 2
-        return (self._all_to_all if small else self._in_slices)(parts, fold, rings)
+        travel = Travel(rings, [part.size for part in parts], len(self._names), self._link)
+        return (self._slice_by_slice if travel.in_slices else self._at_once)(parts, fold, travel)
 
-    def _all_to_all(self, parts: list[RingArray], fold: Fold, rings: list[Ring]) -> list[RingArray]:
+    def _at_once(self, parts: list[RingArray], fold: Fold, travel: Travel) -> list[RingArray]:
         """Send everything to everybody, and add up."""
-        letter = Letter(rings, [part.size for part in parts])
+        letter = travel.whole
         received = self._exchange(
             dict.fromkeys(self._peers, letter.write(parts)),
             dict.fromkeys(self._peers, letter.kind),
@@ -48,11 +115,12 @@ class Opening:
         pieces = [parts, *(letter.read(theirs) for theirs in received.values())]
         return fold(pieces, [slice(0, part.size) for part in parts])
 
-    def _in_slices(self, parts: list[RingArray], fold: Fold, rings: list[Ring]) -> list[RingArray]:
+    def _slice_by_slice(
+        self, parts: list[RingArray], fold: Fold, travel: Travel
+    ) -> list[RingArray]:
         """Send slice k to participant k; add our own slice up; send the sum to all."""
-        cuts = [even_slices(part.size, len(self._names)) for part in parts]
-        sliced = [[part[cut[k]] for part, cut in zip(parts, cuts, strict=True)] for k in self._all]
-        letters = [Letter(rings, [piece.size for piece in pieces]) for pieces in sliced]
+        cuts, letters = travel.cuts(), travel.slices
+        sliced = [[part[c] for part, c in zip(parts, cut, strict=True)] for cut in cuts]
         ours = letters[self._index]
 
         received = self._exchange(
@@ -60,7 +128,7 @@ class Opening:
             dict.fromkeys(self._peers, ours.kind),
         )
         pieces = [sliced[self._index], *(ours.read(theirs) for theirs in received.values())]
-        sums = fold(pieces, [cut[self._index] for cut in cuts])
+        sums = fold(pieces, cuts[self._index])
 
         received = self._exchange(
             dict.fromkeys(self._peers, ours.write(sums)),
@@ -69,6 +137,6 @@ class Opening:
         totals = [np.empty_like(part) for part in parts]
         for k in self._all:
             found = sums if k == self._index else letters[k].read(received[self._names[k]])
-            for total, cut, piece in zip(totals, cuts, found, strict=True):
-                total[cut[k]] = piece
+            for total, cut, piece in zip(totals, cuts[k], found, strict=True):
+                total[cut] = piece
         return totals

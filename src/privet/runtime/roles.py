@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from privet.errors import ResultError
 from privet.runtime.correlations import FileSink, FileSource, LiveSink, LiveSource, Source
 from privet.runtime.dealer import Dealer
 from privet.runtime.ledger import Ledger
@@ -21,6 +22,7 @@ from privet.transport.channel import Channel
 Program = Callable[..., Any]
 OnProgress = Callable[[int], None]
 DEALER = "dealer"
+_TOGETHER = 0.5  # seconds for the others to find what we have found
 
 
 @dataclass
@@ -47,8 +49,11 @@ def deal_to_files(
     """Run a program as the dealer, before anybody else, and return each participant's file."""
     paths = [Path(folder) / f"{name}.correlations" for name in nonces]
     dealer = Dealer(len(nonces), FileSink(paths, list(nonces.values())))
-    program(dealer, None)
-    dealer.close()
+    try:
+        program(dealer, None)
+        dealer.close()
+    finally:
+        dealer.release()
     return [DealtFile(*each) for each in zip(paths, nonces.values(), strict=True)]
 
 
@@ -68,8 +73,15 @@ def run_party(
         if correlations is not None:
             source = stack.enter_context(contextlib.closing(FileSource(*correlations)))
         party = Party(index, names, channel, source)
+        stack.callback(party.release)
         party.on_progress = on_progress
-        result = program(party, data)
+        try:
+            result = program(party, data)
+        except ResultError:
+            # All find the same in this round, if we do not hang up on those who wait for others.
+            channel.flush()
+            time.sleep(_TOGETHER)
+            raise
         party.finish()
         return Record(result, party.meter, party.ledger, peak_rss_mb())
 
@@ -83,8 +95,11 @@ def peak_rss_mb() -> float:
 def run_dealer(program: Program, names: Sequence[str], channel: Channel) -> float:
     """Run a program as the dealer, and return the seconds of computing that it took."""
     started = time.thread_time()
-    with channel:
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(channel)
+        channel.where = lambda: "start"
         dealer = Dealer(len(names), LiveSink(channel, names))
+        stack.callback(dealer.release)
         channel.where = lambda: dealer.step_name
         program(dealer, None)
         dealer.close()

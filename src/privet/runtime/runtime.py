@@ -1,9 +1,9 @@
-"""What the two runtimes have in common: a program runs the same on either.
+"""What all runtimes have in common: a program runs the same on any of them.
 
 A *program* is a function of a runtime: `program(runtime, ...)`. It passes the runtime to gates. The
-participants run it on shares; the dealer runs it without data and draws what the gates need. So its
-control flow may depend on public parameters only, and on a revealed value only where the dealer
-need not follow.
+participants run it on shares; the dealer runs it without data and draws what the gates need; a
+counter runs it on shapes and adds up what it costs. So its control flow may depend on public
+parameters only, and on a revealed value only where the dealer need not follow.
 """
 
 from __future__ import annotations
@@ -11,62 +11,94 @@ from __future__ import annotations
 import contextlib
 import time
 from abc import ABC, abstractmethod
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeAlias, TypeVar
 
+from privet.arithmetic.prg import Place
 from privet.arithmetic.rings import Z64, Ring, RingArray
-from privet.arithmetic.shares import Share
+from privet.arithmetic.shares import Elements, Share
 from privet.runtime.correlations import Tag
 from privet.runtime.meter import Meter
+from privet.runtime.opening import Link
 from privet.transport.frames import HEADER_BYTES
+
+_Result = TypeVar("_Result")
+Shape: TypeAlias = tuple[int, ...]
+Owned: TypeAlias = Sequence[RingArray | None]
+"""Arrays, each of which one participant has; None stands for those that we have not."""
+Owners: TypeAlias = Sequence[int] | None
+"""Who has each of them; the dealer need not know."""
 
 
 class Runtime(ABC):
-    """A participant or the dealer, executing a program."""
+    """Somebody who executes a program."""
 
     index: int = -1
-    """Which participant this is; the dealer is none."""
+    """Which participant this is; others are none."""
 
-    def __init__(self, n_parties: int) -> None:
+    def __init__(self, n_parties: int, link: Link | None = None) -> None:
         self.n_parties = n_parties
+        self.link = link
         self.meter = Meter()
         self._steps: list[str] = []
+        self._path: list[int] = []
         self.step_name = ""
         """Where in the program we are: the names of the steps we are in."""
         self.on_progress: Callable[[int], None] | None = None
         self._tag = Tag()
+        self._slots: dict[tuple[str, tuple[int, ...]], int] = defaultdict(int)
         self._corrections = [0] * n_parties
+        self._worker: ThreadPoolExecutor | None = None
 
     @contextlib.contextmanager
-    def step(self, name: str) -> Iterator[None]:
-        """Name a step of the program: for the meter, the ledger, and every error message."""
+    def step(self, name: str, number: int | None = None) -> Iterator[None]:
+        """Name a step of the program: for the meter, the ledger, and every error message.
+
+        What is done many times, such as a table, has a number, which is part of the place of all
+        that is drawn in it.
+        """
         self._steps.append(name)
+        if number is not None:
+            self._path.append(number)
         self.step_name = "/".join(self._steps)
         started = time.perf_counter()
         yield  # after an error there is no going on, and its message wants the step it was in
         self.meter.seconds[self.step_name] += time.perf_counter() - started
         self._steps.pop()
+        if number is not None:
+            self._path.pop()
         self.step_name = "/".join(self._steps)
+
+    def in_background(self, work: Callable[[], _Result]) -> Future[_Result]:
+        """Begin some work that can go on while we wait for the others; one after the other."""
+        if self._worker is None:
+            self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="background")
+        return self._worker.submit(work)
+
+    def release(self) -> None:
+        """Let go of what the program worked with, when it has ended in whatever way."""
+        if self._worker is not None:
+            self._worker.shutdown(wait=False, cancel_futures=True)
+            self._worker = None
 
     @abstractmethod
     def public(self, values: RingArray, ring: Ring) -> Share:
         """Return a share of values that everybody knows."""
 
     @abstractmethod
-    def share_each(
-        self,
-        values: Sequence[RingArray | None],
-        owners: Sequence[int] | None,
-        shape: tuple[int, ...],
-        ring: Ring,
-    ) -> Share:
+    def opened(self, values: RingArray, ring: Ring) -> Elements:
+        """Return values that everybody knows as if they had been opened: to participants alone."""
+
+    @abstractmethod
+    def share_each(self, values: Owned, owners: Owners, shape: Shape, ring: Ring) -> Share:
         """Return shares, side by side, of arrays each of which one participant has.
 
-        Whoever does not own array j passes None for it. The dealer need not know the owners.
+        Whoever does not own array j passes None for it.
         """
 
-    def share(
-        self, values: RingArray | None, owner: int, shape: tuple[int, ...], ring: Ring
-    ) -> Share:
+    def share(self, values: RingArray | None, owner: int, shape: Shape, ring: Ring) -> Share:
         """Return a share of values that one participant, the owner, has; the others pass None."""
         return self.share_each([values], [owner], shape, ring)[0]
 
@@ -95,8 +127,28 @@ class Runtime(ABC):
         """Hash something public that the dealer and all participants must agree on into the tag."""
         self._tag.note(self.step_name, what, (), Z64)
 
+    def _next_place(self, kind: str, shape: tuple[int, ...], ring: Ring) -> Place:
+        """Return the place of the next draw of a kind, which nothing else has, and note it."""
+        path = tuple(self._path)
+        place = Place(kind, path, self._slots[kind, path])
+        self._slots[kind, path] += 1
+        self._tag.note(self.step_name, str(tuple(place)), shape, ring)
+        return place
+
     def _next_turn(self, nbytes: int) -> int:
         """Return who gets the next correction: whoever has got the fewest bytes so far."""
         turn = self._corrections.index(min(self._corrections))
         self._corrections[turn] += nbytes + HEADER_BYTES
         return turn
+
+
+class Blind(Runtime):
+    """Somebody who has no data, and of what is public and opened needs the shape alone."""
+
+    def public(self, values: RingArray, ring: Ring) -> Share:
+        """Return the shape of public values."""
+        return Share.unknown(values.shape, ring)
+
+    def opened(self, values: RingArray, ring: Ring) -> Elements:
+        """Return the shape of opened values."""
+        return Elements.unknown(values.shape, ring)

@@ -3,14 +3,54 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
 from typing import ClassVar
 
+import numpy as np
+
 from privet.arithmetic.fixed_point import FixedPoint
-from privet.arithmetic.rings import RingArray
+from privet.arithmetic.rings import Z64, RingArray
 from privet.arithmetic.shares import Share
-from privet.gates.gate import Cost
+from privet.arrays import BucketArray, FloatArray, IndexArray
 from privet.runtime.runtime import Runtime
-from privet.suites.plan import AppliedTests, OwnData, Plan, TrainedTable
+from privet.terms.plan import Plan
+
+
+@dataclass(frozen=True, repr=False)
+class OwnData:
+    """What one participant brings to a training; the dealer brings nothing."""
+
+    buckets: dict[int, BucketArray] = field(default_factory=dict)
+    """The bucket of every sample in each of its own features, by feature."""
+    target: FloatArray | None = None
+    """At the active participant, what its label makes of the outputs: (K, n_samples)."""
+
+
+@dataclass(frozen=True)
+class TrainedTable:
+    """What one participant has of a trained table. The dealer has its shapes."""
+
+    features: IndexArray
+    """Which feature each level tests: (depth,)."""
+    buckets: IndexArray
+    """The last bucket that passes, for tests of our own features; -1 for the others: (depth,)."""
+    leaf_values: Share
+    """Our share of the leaf values: (K, 2^depth)."""
+    loss: Share | None = None
+    """Our share of the mean squared residual before this table, if all agreed to reveal it."""
+
+
+@dataclass(frozen=True)
+class AppliedTests:
+    """The tests of some tables, as one participant knows them, applied to some samples."""
+
+    shape: tuple[int, int, int]
+    """(tables, depth, n_samples)."""
+    owners: IndexArray | None
+    """Who owns each test, (tables, depth); None at the dealer, which does not know."""
+    fails: BucketArray | None
+    """1 where a sample fails one of our own tests, (tables, depth, n_samples); None at the
+    dealer."""
 
 
 class Suite(ABC):
@@ -18,11 +58,13 @@ class Suite(ABC):
 
     encoding: ClassVar[FixedPoint]
     """How leaf values and scores are encoded, over Z64."""
+    has_loss: ClassVar[bool] = False
+    """Whether it can reveal the training loss."""
     scores: Share
-    """Our share of the samples' scores, from `setup` on. Whoever goes on with an earlier training
-    puts those that it ended with here."""
+    """Our share of the samples' scores, (K, N), from `setup` on. Whoever goes on with an earlier
+    training puts those that it ended with here."""
 
-    def __init__(self, runtime: Runtime, plan: Plan, data: OwnData | None) -> None:
+    def __init__(self, runtime: Runtime, plan: Plan, data: OwnData) -> None:
         self.runtime = runtime
         self.plan = plan
         self.data = data
@@ -31,11 +73,6 @@ class Suite(ABC):
     @abstractmethod
     def check(cls, plan: Plan) -> None:
         """Raise an InputError if the protocol cannot do what is planned."""
-
-    @classmethod
-    @abstractmethod
-    def cost(cls, plan: Plan, n_parties: int) -> tuple[Cost, Cost]:
-        """Return what setting up costs, and what each table does."""
 
     @classmethod
     @abstractmethod
@@ -71,7 +108,20 @@ class Suite(ABC):
     @classmethod
     @abstractmethod
     def infer(cls, runtime: Runtime, tests: AppliedTests, leaf_values: Share) -> Share:
-        """Return a share of what tables, (tables, 2^depth), add to the score of every sample.
+        """Return a share of what tables, (tables, K, 2^depth), add to the scores: (K, N).
 
         In the ring that the leaf values are in.
         """
+
+    def _share_target(self) -> Share:
+        """Share what the scores are compared with: (K, N)."""
+        plan, target = self.plan, self.data.target
+        encoded = None if target is None else self.encoding.encode(target)
+        shape = (plan.objective.outputs, plan.n_samples)
+        return self.runtime.share(encoded, plan.ownership.active, shape, Z64)
+
+    def _start_scores(self) -> Share:
+        """Return a share of the scores that all samples start from: (K, N)."""
+        shape = (self.plan.objective.outputs, self.plan.n_samples)
+        start = np.broadcast_to(self.encoding.encode(self.plan.start), shape)
+        return self.runtime.public(start, Z64)

@@ -5,22 +5,26 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from privet.arithmetic.rings import Z36, Z64, signed
+from privet.arithmetic.rings import Z8, Z32, Z36, Z64, Ring, signed
 from privet.arithmetic.shares import Share
 from privet.errors import ParameterError
-from privet.gates.masked import OpenMasked, mask
+from privet.gates.masked import mask
+from privet.runtime.counter import Cost
 from privet.runtime.runtime import Runtime
-from privet.suites.masked.division import quotient, quotient_cost, unit
+from privet.suites.masked.quotient import newton_shift, quotient, unit, whole
 from privet.suites.masked.scales import Scales
-from privet.suites.masked.tournament import best, best_cost, group_sizes
-from privet.suites.plan import Plan
-from tests.gates.test_masked import on_shares
+from privet.suites.masked.tournament import best, group_sizes
+from privet.terms.params import Params
+from privet.terms.plan import Ownership, Plan
+from tests.gates.test_masked import on_shares, opened
+from tests.runtime.harness import measured_steps
 
 PARTIES = (2, 3, 5)
 
 
 def plan(task: str = "regression", n_samples: int = 16512, l2: float = 1.0) -> Plan:
-    return Plan(task, n_samples, (0, 1), 1, 1, 3, 32, l2, 1.0)  # type: ignore[arg-type]
+    params = Params(task=task, tables=1, depth=3, l2=l2, learning_rate=1.0)
+    return Plan(params, Ownership((0, 1), 1), n_samples)
 
 
 @pytest.mark.parametrize("n", PARTIES)
@@ -38,9 +42,11 @@ def plan(task: str = "regression", n_samples: int = 16512, l2: float = 1.0) -> P
         ("classification", 2 * 10**6, 1.0),
     ],
 )
-def test_quotient(n: int, task: str, n_samples: int, l2: float) -> None:
+@pytest.mark.parametrize("wide", [False, True])
+def test_quotient(n: int, task: str, n_samples: int, l2: float, wide: bool) -> None:
     """G / (H + l2) from the smallest to the largest H: to 2^-17.3, and a unit of what is kept."""
     scales = Scales.of(plan(task, n_samples, l2))
+    ring = scales.wide_ring if wide else Z36
     rng = np.random.default_rng(0)
     count = 300
     parts = np.concatenate(
@@ -52,12 +58,16 @@ def test_quotient(n: int, task: str, n_samples: int, l2: float) -> None:
     g_int = np.rint(y * rng.uniform(-1, 1, count) * largest * 2.0**scales.g_bits).astype(np.int64)
     g_int = np.clip(g_int, -(2**33), 2**33)
 
-    def body(runtime: Runtime, a: Share, b: Share) -> Share:
+    def body(runtime: Runtime, a: Share, b: Share) -> list[Share]:
         masked_g, masked_h = mask(runtime, a, b)
-        return quotient(runtime, scales, masked_g, masked_h)
+        result = quotient(runtime, scales, masked_g, masked_h, ring=ring)
+        return [result.value, result.numerator.share(runtime)]
 
-    inputs = [(g_int.view(np.uint64), Z36), (h_int.astype(scales.h_ring.dtype), scales.h_ring)]
-    found, cost, _ = on_shares(body, inputs, n)
+    inputs: list[tuple[np.ndarray, Ring]] = [
+        (g_int.view(np.uint64), Z36),
+        (h_int.astype(scales.h_ring.dtype), scales.h_ring),
+    ]
+    (found, numerator), _, views = on_shares(body, inputs, n)
     exact = g_int / 2.0**scales.g_bits / y
     # The guess is off by 2^-10.6, by a unit of 11 bits in its argument and one of 10 in itself,
     # which Newton's step squares; then a unit of 2^-19 in the correction. G loses a unit of what
@@ -65,8 +75,23 @@ def test_quotient(n: int, task: str, n_samples: int, l2: float) -> None:
     bound = np.abs(exact) * ((2**-10.6 + 2**-11 + 2**-10) ** 2 + 2**-19)
     bound += scales.largest_weight * 2.0**-28 + 2.0 ** (scales.narrowing - scales.g_bits) / y
     assert (np.abs(signed(found) * float(unit(scales)) - exact) <= bound).all()
-    opened = OpenMasked.cost([((count,), Z36), ((count,), scales.h_ring)], n)
-    assert cost == opened + quotient_cost(scales, (count,), Z36, scales.h_ring, n)
+    # The normalised G: within its bound, which is that of the largest weight, and a unit.
+    shift = 64 - ring.bits
+    size = np.abs(signed(numerator.astype(np.uint64) << np.uint64(shift)) >> shift)
+    assert size.max() <= scales.largest_numerator + scales.top / scales.l2
+    steps = measured_steps(views)
+    openings = {step: cost for step, cost in steps.items() if cost.rounds}
+    error_bits = whole(scales).bit_length() - min(newton_shift(scales), 0) - 8 + 2
+    error = next(r for r in (Z32, Z36, Z64) if error_bits <= r.bits)
+    bits = openings.pop("exponent/count reached", Cost())
+    assert bits.rounds == (scales.exponents > 0)
+    assert {step: Cost(c.rounds, c.online) for step, c in openings.items()} == {
+        "mask": opened(n, (Z36, count), (scales.h_ring, count)),
+        "exponent/lookup": opened(n, (Z8, count)),
+        "normalise/mask": opened(n, (scales.y_ring, count), (ring, count)),
+        "guess/mask": opened(n, (Z64, count)),
+        "correction/mask": opened(n, (error, count)),
+    }
 
 
 @pytest.mark.parametrize("n", PARTIES)
@@ -82,7 +107,10 @@ def test_tournament(n: int, candidates: int) -> None:
 
     found, cost, _ = on_shares(body, [(scores.view(np.uint64), Z64)], n)
     assert found.tolist() == carried[:, np.argmax(scores)].tolist()
-    assert cost == best_cost(candidates, 2, n)
+    # Three openings a stage; one that is large goes in slices.
+    stages = len(group_sizes(candidates))
+    assert 3 * stages <= cost.rounds <= 6 * stages
+    assert cost.rounds == 3 * stages or (candidates > 31 and n > 2)
 
 
 def test_group_sizes() -> None:

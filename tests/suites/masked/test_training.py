@@ -10,23 +10,25 @@ import numpy as np
 import pytest
 
 from privet import DataSet, Experiment, run
+from privet.arithmetic.rings import Z36, Z64
+from privet.boosting.estimate import count
 from privet.boosting.inference import Query
-from privet.boosting.params import Params
 from privet.boosting.part import GUARD_BITS, join
 from privet.boosting.trainer import train, train_federated
-from privet.gates.gate import Cost
+from privet.runtime.counter import Cost
 from privet.runtime.launcher import simulate
-from privet.suites.masked.costs import setup_cost, table_cost
+from privet.terms.params import Params
 from tests.boosting.test_federation import (
+    N,
     ask,
     assert_rounded,
     bucketed,
     columns,
     label_of,
     trial,
+    within,
 )
-from tests.runtime.harness import play
-from tests.runtime.test_party import measured
+from tests.runtime.harness import check_count, play
 
 
 @pytest.mark.parametrize("task", ["regression", "classification"])
@@ -108,33 +110,36 @@ def test_ties_missing_values_and_constants() -> None:
 
 @pytest.mark.parametrize("task", ["regression", "classification"])
 @pytest.mark.parametrize("sizes", [[3, 2], [2, 1, 2]])
-def test_the_cost_is_as_computed(task: str, sizes: list[int]) -> None:
+@pytest.mark.parametrize("reveal_loss", [False, True])
+def test_the_cost_is_as_computed(task: str, sizes: list[int], reveal_loss: bool) -> None:
+    """Of every step, and of setting up and a table, from which costs are told beforehand."""
     n = len(sizes)
-    program, inputs = trial(sizes, 0, "masked", task=task, depth=3)
+    program, inputs = trial(sizes, 0, "masked", reveal_loss=reveal_loss, task=task, depth=3)
     views = play(program, n, inputs)
-    plan = program.plan
-    for step, cost in (
-        ("setup", setup_cost(plan, n)),
-        ("table", table_cost(plan, n) * plan.tables),
-    ):
-        totals = [view.meter.total("online", step) for view in views]
-        offline = sum(view.meter.total("offline", step).received for view in views)
-        found = Cost(totals[0].rounds, sum(total.sent for total in totals), offline)
-        assert found == cost, step
-    assert measured(views).rounds > cost.rounds
+    steps = check_count(program, views)
+    setup, table = count(program.federation, program.plan)
+    assert within(steps, "setup") == setup
+    assert within(steps, "table") == table * 2
+    assert within(steps, "predict").rounds == 3
+    # The label, and five features' indicators at seven cuts, to all others.
+    sent = Z64.wire_bytes(N) + 5 * Z36.wire_bytes(7 * N)
+    assert setup == Cost(2, (n - 1) * sent, 0)
+    assert (steps["table"].rounds if "table" in steps else 0) == 2 * reveal_loss
 
 
 def test_nothing_but_features_and_their_buckets_is_revealed() -> None:
     program, inputs = trial([2, 1, 2], 0, "masked", tables=3)
     views = play(program, 3, inputs)
     everybody = ("party1", "party2", "party3")
+    depth = program.plan.params.depth
     feature = views[0].result.part.feature.reshape(-1)
-    owners = [everybody[program.plan.owners[j]] for j in feature]
+    owners = [everybody[program.plan.ownership.features[j]] for j in feature]
     expected = []
     for level, owner in enumerate(owners):
         expected += [("split feature", everybody, 1), ("split bucket", (owner,), 1)]
-        if level % program.plan.depth == program.plan.depth - 1:
-            expected.append(("leaf values within bounds", everybody, 1))
+        if level % depth == depth - 1:
+            # Of 512 scores, and both sides of 4 numerators and values: up to 128 to a count.
+            expected.append(("numbers within bounds", everybody, 4 + 1 + 1))
     expected.append(("predictions", ("party3",), 5))
     for view in views:
         assert [(e.what, e.to, e.count) for e in view.ledger.entries] == expected

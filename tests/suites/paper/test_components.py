@@ -8,58 +8,69 @@ from typing import Any
 import numpy as np
 import pytest
 
-from privet.arithmetic.rings import Z64, signed
+from privet.arithmetic.rings import Z32, Z64, Ring, signed
 from privet.arithmetic.shares import Share
-from privet.gates.gate import Cost
+from privet.gates.beaver import multiply, square
+from privet.gates.bits import less
+from privet.gates.truncate import multiply_fixed, truncate
+from privet.runtime.counter import Cost, cost_of
 from privet.runtime.runtime import Runtime
-from privet.suites.paper.argmin import argmin, argmin_cost
+from privet.suites.paper.argmin import argmin
 from privet.suites.paper.discretize import (
     bucket_ends,
     discretize,
-    discretize_cost,
     nearest_cuts,
     sort_order,
 )
 from privet.suites.paper.division import (
     FIXED,
+    ITERATIONS,
     START_BITS,
     divide,
-    divide_cost,
     reciprocal,
     reciprocal_bits,
-    reciprocal_cost,
 )
-from privet.suites.paper.infer import infer, infer_cost
-from privet.suites.paper.sigmoid import sigmoid, sigmoid_cost
-from privet.suites.paper.split import split, split_cost
-from privet.suites.plan import AppliedTests
+from privet.suites.paper.infer import infer
+from privet.suites.paper.sigmoid import sigmoid
+from privet.suites.paper.split import split
+from privet.suites.suite import AppliedTests
 from tests.gates.test_gates import run
 from tests.gates.test_gates import split as cut
-from tests.runtime.harness import View, play
-from tests.runtime.test_party import measured
+from tests.runtime.harness import View, check_count, play
 
 PARTIES = (2, 3, 5)
 
 
 def on_shares(
-    component: Any, value: np.ndarray, n: int, own: list[Any] | None = None
+    component: Any, value: np.ndarray, n: int, ring: Ring = Z64
 ) -> tuple[list[View], Cost]:
-    """Run `component(runtime, [value], own data)` at n participants and the dealer."""
-    parts = cut(value, Z64, n, seed=0)
+    """Run `component(runtime, [value])` at n participants, the dealer and a counter.
 
-    def program(runtime: Runtime, data: Any) -> Any:
-        share, mine = Share.unknown(value.shape, Z64), None
-        if data is not None:
-            share, mine = Share(data[0], Z64), data[1]
-        result = component(runtime, share, mine)
-        return result.part if isinstance(result, Share) and data is not None else result
+    Every step costs what the counter says.
+    """
+    parts = cut(value, ring, n, seed=0)
 
-    views = play(program, n, list(zip(parts, own or [None] * n, strict=True)))
-    return views, measured(views)
+    def program(runtime: Runtime, part: Any) -> Any:
+        share = Share.unknown(value.shape, ring) if part is None else Share(part, ring)
+        result = component(runtime, share)
+        return result.part if isinstance(result, Share) and part is not None else result
+
+    views = play(program, n, parts)
+    return views, sum(check_count(program, views).values(), start=Cost())
 
 
-def total(views: list[View]) -> np.ndarray:
-    return Z64.sum(np.stack([view.result for view in views]), 0)
+def total(views: list[View], ring: Ring = Z64) -> np.ndarray:
+    return ring.sum(np.stack([view.result for view in views]), 0)
+
+
+def cost(n: int, program: Any, *shapes: tuple[int, ...], ring: Ring = Z64, **options: Any) -> Cost:
+    """What a program costs on values of some shapes."""
+    return cost_of(partial(program, **options), n, *(Share.unknown(s, ring) for s in shapes))
+
+
+def fixed_product(n: int, shape: tuple[int, ...]) -> Cost:
+    """What a product of fixed-point numbers costs."""
+    return cost(n, multiply_fixed, shape, shape, bits=20)
 
 
 @pytest.mark.parametrize("n", PARTIES)
@@ -70,7 +81,7 @@ def test_reciprocal(n: int, least: float) -> None:
     y = FIXED.decode(FIXED.encode(np.minimum(y, 1 << 20)))
     bits = reciprocal_bits(least)
     gate = partial(reciprocal, bits=bits)
-    result, cost, _ = run(gate, [FIXED.encode(y)], [Z64], n, Z64)
+    result, found_cost, _ = run(gate, [FIXED.encode(y)], [Z64], n, Z64)
     found = signed(result) / 2.0**bits
     units = n - n // 2
     start = units * 2.0 ** (START_BITS - bits)
@@ -80,7 +91,7 @@ def test_reciprocal(n: int, least: float) -> None:
     rounding += 4 * rounding**2
     assert (1 - found * y <= np.exp(-y * (1 - start)) + rounding).all()
     assert (1 - found * y >= np.exp(-y * (1 + start)) - rounding).all()
-    assert cost == reciprocal_cost(y.shape, n)
+    assert found_cost == fixed_product(n, y.shape) * (2 * ITERATIONS)
 
 
 def test_the_reciprocal_of_one_is_off_by_a_third() -> None:
@@ -97,21 +108,28 @@ def test_divide(n: int) -> None:
     y = rng.uniform(16, 20_000, 300)
     x = y * rng.uniform(-1, 1, 300)
     inputs = [FIXED.encode(x), FIXED.encode(y)]
-    result, cost, _ = run(divide, inputs, [Z64, Z64], n, Z64)
+    result, found_cost, _ = run(divide, inputs, [Z64, Z64], n, Z64)
     units = n - n // 2
     relative = np.exp(-y * (1 - units / 1024)) + 1.01 * units * (1 + y) * 2.0**-30
     bound = np.abs(x / y) * relative + (units + 1) * FIXED.unit
     assert (np.abs(FIXED.decode(result) - x / y) <= bound).all()
-    assert cost == divide_cost(x.shape, n)
+    assert found_cost == fixed_product(n, x.shape) * (2 * ITERATIONS + 1)
 
 
 @pytest.mark.parametrize("n", PARTIES)
 def test_sigmoid(n: int) -> None:
     x = np.linspace(-12, 12, 481)
-    result, cost, _ = run(sigmoid, [FIXED.encode(x)], [Z64], n, Z64)
+    result, found_cost, _ = run(sigmoid, [FIXED.encode(x)], [Z64], n, Z64)
     true = 1 / (1 + np.exp(-x))
     assert np.abs(FIXED.decode(result) - true).max() < 0.0066
-    assert cost == sigmoid_cost(x.shape, n)
+    assert found_cost == sigmoid_cost(x.shape, n, 2)
+
+
+def sigmoid_cost(shape: tuple[int, ...], n: int, squarings: int) -> Cost:
+    both = (2, *shape)
+    power = cost(n, square, both) + cost(n, truncate, both, bits=20)
+    quotient = fixed_product(n, shape) * (2 * ITERATIONS + 1)
+    return cost(n, truncate, shape, bits=3) + power * squarings + quotient
 
 
 def test_sigmoid_far_out_stays_on_its_side() -> None:
@@ -126,9 +144,9 @@ def test_more_squarings_come_closer() -> None:
     errors = []
     for squarings in (1, 2, 3, 4):
         gate = partial(sigmoid, squarings=squarings)
-        result, cost, _ = run(gate, [FIXED.encode(x)], [Z64], 2, Z64)
+        result, found_cost, _ = run(gate, [FIXED.encode(x)], [Z64], 2, Z64)
         errors.append(np.abs(FIXED.decode(result) - true).max())
-        assert cost == sigmoid_cost(x.shape, 2, squarings)
+        assert found_cost == sigmoid_cost(x.shape, 2, squarings)
     assert errors[0] > 2 * errors[1] > 6 * errors[2] > 18 * errors[3]
 
 
@@ -142,20 +160,21 @@ def test_discretize(n: int, count: int, buckets: int) -> None:
     vectors = rng.integers(0, 1 << 63, (3, count), dtype=np.uint64)
     orders = [sort_order(column) for column in bucket]
 
-    def component(runtime: Runtime, share: Share, own: Any) -> Share:
+    def component(runtime: Runtime, share: Share) -> Share:
         known = [
             o if owner == runtime.index else None for o, owner in zip(orders, owners, strict=True)
         ]
         return discretize(runtime, share, known, owners, buckets)
 
-    views, cost = on_shares(component, vectors, n)
+    views, found_cost = on_shares(component, vectors, n)
     ends = bucket_ends(count, buckets)
     expected = np.zeros((len(owners), 3, buckets), dtype=np.uint64)
     for j, order in enumerate(orders):
         for b, (start, end) in enumerate(zip([0, *ends[:-1]], ends, strict=True)):
             expected[j, :, b] = vectors[:, order[start:end]].sum(axis=1)
     assert (total(views) == expected).all()
-    assert cost == discretize_cost(len(owners), (3, count), n)
+    sent = len(owners) * (3 * 8 * count + 4 * count)
+    assert found_cost == Cost(1, (n - 1) * sent, len(owners) * 3 * 8 * count)
 
 
 def test_buckets_are_as_even_as_can_be() -> None:
@@ -182,15 +201,21 @@ def test_argmin(n: int, shape: tuple[int, int]) -> None:
     rng = np.random.default_rng(0)
     values = rng.integers(-4, 4, shape) * (1 << 58)
 
-    def component(runtime: Runtime, share: Share, _: Any) -> Any:
+    def component(runtime: Runtime, share: Share) -> Any:
         return argmin(runtime, share, "position")
 
-    views, cost = on_shares(component, values.view(np.uint64), n)
+    views, found_cost = on_shares(component, values.view(np.uint64), n)
     for view in views:
         assert view.result.tolist() == np.argmin(values, axis=1).tolist()
         (entry,) = view.ledger.entries
         assert (entry.what, len(entry.to), entry.count) == ("position", n, shape[0])
-    assert cost == argmin_cost(shape, n)
+    expected = Cost(1, n * (n - 1) * 8 * shape[0], 0)  # the positions
+    rows, columns = shape
+    while columns > 1:
+        pairs = (rows, columns // 2)
+        expected += cost(n, less, pairs, pairs) + cost(n, multiply, (1, *pairs), (2, *pairs))
+        columns -= columns // 2
+    assert found_cost == expected
 
 
 @pytest.mark.parametrize("n", PARTIES)
@@ -200,39 +225,55 @@ def test_split(n: int, nodes: int) -> None:
     gradients = rng.integers(0, 1 << 63, (2, nodes, 40), dtype=np.uint64)
     passes = rng.random(40) < 0.3
 
-    def component(runtime: Runtime, share: Share, own: Any) -> Share:
+    def component(runtime: Runtime, share: Share) -> Share:
         return split(runtime, share, passes if runtime.index == 1 else None, owner=1)
 
-    views, cost = on_shares(component, gradients, n)
+    views, found_cost = on_shares(component, gradients, n)
     children = total(views)
     assert (children[:, 0::2] == gradients * passes.astype(np.uint64)).all()
     assert (children[:, 1::2] == gradients * (~passes).astype(np.uint64)).all()
-    assert cost == split_cost((2, nodes, 40), n)
+    shared = Cost(1, (n - 1) * 8 * 2 * 40, 0)
+    assert found_cost == shared + cost(n, multiply, (2, nodes, 1, 40), (1, 1, 2, 40))
 
 
 @pytest.mark.parametrize("n", PARTIES)
 @pytest.mark.parametrize(("tables", "depth"), [(1, 1), (3, 2), (2, 5)])
-def test_infer(n: int, tables: int, depth: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("ring", [Z64, Z32], ids=lambda ring: ring.name)
+def test_infer(
+    n: int, tables: int, depth: int, ring: Ring, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Every sample gets the sum of the leaf values it reaches, in one block or in several."""
     rng = np.random.default_rng(0)
     count = 50
-    leaves = rng.integers(0, 1 << 63, (tables, 1 << depth), dtype=np.uint64)
+    leaves = rng.integers(0, 1 << 63, (tables, 1 << depth)).astype(ring.dtype)
     fails = rng.integers(0, 2, (tables, depth, count)).astype(np.uint8)
     owners = rng.integers(0, n, (tables, depth))
     index = np.zeros((tables, count), dtype=np.intp)
     for level in range(depth):
         index = 2 * index + fails[:, level]
-    expected = np.take_along_axis(leaves, index, axis=1).sum(axis=0)
+    expected = np.take_along_axis(leaves, index, axis=1).sum(axis=0, dtype=ring.dtype)
 
-    def component(runtime: Runtime, share: Share, own: Any) -> Share:
+    def component(runtime: Runtime, share: Share) -> Share:
         tests = AppliedTests((tables, depth, count), None, None)
         if runtime.index >= 0:
             mine = fails * (owners == runtime.index)[..., None].astype(np.uint8)
             tests = AppliedTests(tests.shape, owners, mine)
         return infer(runtime, tests, share)
 
-    for block in (1 << 22, 20 * tables * depth << depth):
+    for block, sizes in ((1 << 22, [50]), (20 * tables * depth << depth, [20, 20, 10])):
         monkeypatch.setattr("privet.suites.paper.infer._BLOCK", block)
-        views, cost = on_shares(component, leaves, n)
-        assert (total(views) == expected).all()
-        assert cost == infer_cost(AppliedTests((tables, depth, count), None, None), n)
+        views, found_cost = on_shares(component, leaves, n, ring)
+        assert (total(views, ring) == expected).all()
+        assert found_cost == sum(
+            (infer_cost((tables, size, 1 << depth), depth, n, ring) for size in sizes), Cost()
+        )
+
+
+def infer_cost(shape: tuple[int, int, int], factors: int, n: int, ring: Ring) -> Cost:
+    """What a block costs: indicators, their products in pairs, and those with leaf values."""
+    expected = Cost(1, (n - 1) * factors * ring.nbytes(shape), 0)
+    while factors > 1:
+        pairs = (factors // 2, *shape)
+        expected += cost(n, multiply, pairs, pairs, ring=ring)
+        factors -= factors // 2
+    return expected + cost(n, multiply, shape, (shape[0], 1, shape[2]), ring=ring)

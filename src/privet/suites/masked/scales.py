@@ -14,9 +14,9 @@ from fractions import Fraction
 from functools import lru_cache
 
 from privet.arithmetic.exact import ceil_log2, floor_log2, nearest
-from privet.arithmetic.rings import Z16, Z32, Z36, Ring
+from privet.arithmetic.rings import Z16, Z32, Z36, Ring, integers_modulo
 from privet.errors import ParameterError
-from privet.suites.plan import Plan
+from privet.terms.plan import Plan
 
 SUM_BITS = 33
 """Sums of gradients stay below 2^33 in size: their sign survives over Z36, and their products with
@@ -42,8 +42,10 @@ class Scales:
 
     g_bits: int
     """Fraction bits of first derivatives."""
+    g_limit_bits: int
+    """No sum of first derivatives is larger than 2 to that power, in their units."""
     h_bits: int
-    """Fraction bits of second derivatives: 0 in a regression, where they are 0 or 1."""
+    """Fraction bits of second derivatives: 0 where they are 0 or 1."""
     h_ring: Ring
     y_bits: int
     """Further fraction bits of y."""
@@ -59,36 +61,35 @@ class Scales:
     @classmethod
     def of(cls, plan: Plan) -> Scales:
         """Choose scales for a plan; raise ParameterError if none will do."""
-        regression = plan.task == "regression"
-        # A sum of residuals is at most N times their root mean square: a regression's label has
-        # one of at most 1/2, and training lowers it.
-        room = Fraction(plan.n_samples, 2 if regression else 1)
+        objective, n_samples, l2 = plan.objective, plan.n_samples, plan.params.l2
+        room = objective.largest_gradient * n_samples
         g_bits = min(20, floor_log2((1 << SUM_BITS) / room))
-        largest_h = Fraction(plan.n_samples, 1 if regression else 4)
-        h_bits = 0 if regression else min(20, floor_log2(LARGEST_H / largest_h))
+        largest_h = objective.largest_curvature * n_samples
+        counts = objective.unit_curvature
+        h_bits = 0 if counts else min(20, floor_log2(LARGEST_H / largest_h))
         if g_bits < 12:
             raise ParameterError(
                 f"protocol: masked sums gradients of at most {1 << 21} samples with 12 fraction "
-                f"bits, not of {plan.n_samples}: use fewer samples"
+                f"bits, not of {n_samples}: use fewer samples"
             )
         h_limit = int(largest_h * (1 << h_bits))
-        y_bits, l2 = _l2_in_units(Fraction(plan.l2) * (1 << h_bits), h_limit)
-        largest = (h_limit << y_bits) + l2
-        exponents = floor_log2(Fraction(largest, l2))
+        y_bits, l2_units = _l2_in_units(Fraction(l2) * (1 << h_bits), h_limit)
+        largest = (h_limit << y_bits) + l2_units
+        exponents = floor_log2(Fraction(largest, l2_units))
         if largest >= LARGEST_Y or exponents > MOST_EXPONENTS:
             raise ParameterError(
-                f"l2: {plan.l2:g} with {plan.n_samples} samples needs more than the "
+                f"l2: {l2:g} with {n_samples} samples needs more than the "
                 f"{SUM_BITS} bits that sums have; bring them closer together"
             )
-        small = regression and plan.n_samples < 1 << 15
         return cls(
             g_bits=g_bits,
+            g_limit_bits=g_bits + ceil_log2(room),
             h_bits=h_bits,
-            h_ring=Z16 if small else Z32,
+            h_ring=Z16 if counts and n_samples < 1 << 15 else Z32,
             y_bits=y_bits,
-            l2=l2,
+            l2=l2_units,
             exponents=exponents,
-            largest_weight=plan.largest_weight,
+            largest_weight=objective.largest_weight,
             h_limit=h_limit,
         )
 
@@ -103,7 +104,7 @@ class Scales:
         return Z32 if self.top < 1 << 30 else Z36
 
     @property
-    def wave_bits(self) -> int:
+    def sigmoid_bits(self) -> int:
         """Fraction bits of the sigmoid, of which 28 can be dropped on the way to 36 bits."""
         return self.g_bits + 64 - Z36.bits
 
@@ -117,6 +118,19 @@ class Scales:
     def narrowing(self) -> int:
         """How many low bits G loses before it is normalised, to stay below 2^34."""
         return max(0, self.weight_bits - 34)
+
+    @property
+    def wide_ring(self) -> Ring:
+        """A ring that the normalised G fits, whatever the data.
+
+        And no smaller than what it is compared with its bound on.
+        """
+        return integers_modulo(max(48, self.g_limit_bits - self.narrowing + self.exponents + 3))
+
+    @property
+    def largest_numerator(self) -> int:
+        """No normalised G of a quotient within the largest weight is larger in size."""
+        return 1 << (self.weight_bits - self.narrowing)
 
     def thresholds(self) -> list[int]:
         """Return the sums of second derivatives from which y is l2 * 2^e, for e = 1, 2, ..."""

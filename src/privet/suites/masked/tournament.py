@@ -12,14 +12,12 @@ from itertools import combinations
 
 import numpy as np
 
-from privet.arithmetic.rings import Z8, Z32, Z64
-from privet.arithmetic.shares import Share, stack
-from privet.gates.gate import Cost
-from privet.gates.lookup import Lookup, lookup, lookup_size
-from privet.gates.masked import Mask, Masked, OpenMasked, combine, mask, unmasked
-from privet.gates.threshold import DIGIT_BITS, CountReached, count_reached
+from privet.arithmetic.rings import Z8, Z32
+from privet.arithmetic.shares import Share, concatenate, stack
+from privet.gates.lookup import lookup, lookup_size
+from privet.gates.masked import Masked, combine, constant, mask
+from privet.gates.threshold import count_reached
 from privet.runtime.runtime import Runtime
-from privet.suites.masked.division import shifted
 
 SCORE_WIDTH = 48
 """Bits that scores are compared on: the leading ones of 64."""
@@ -56,69 +54,46 @@ def best(runtime: Runtime, scores: Share, carried: np.ndarray) -> Share:
 
     |score| < 2^61. Ties go to the first. Scores that agree to 2^-47 of 2^63 may go either way.
 
-    Cost: `best_cost`: three openings a stage. Reveals: nothing.
+    Cost: three openings a stage. Reveals: nothing.
     """
     load: Share | None = None
     with runtime.step("tournament"):
         for size in group_sizes(scores.size):
             groups = -(-scores.size // size)
             with runtime.step("enter"):
-                entered = [scores] if load is None else [scores, load]
-                masked = mask(runtime, *entered)
-                score, payload = (masked, None) if load is None else masked
-            score = _padded(runtime, score, groups * size, -(1 << 61)).map(
-                lambda a, n=groups: a.reshape(*a.shape[:-1], n, -1)
-            )
+                score, *loads = mask(runtime, *([scores] if load is None else [scores, load]))
+            score = _grouped(runtime, score, groups * size, groups, -(1 << 61))
             with runtime.step("compare"):
                 wins = _wins(runtime, score)
             factors = [score]
-            if payload is None:
-                ones = np.ones((groups, size), dtype=np.uint32)
-                factors.append(unmasked(runtime, ones, Z32))
+            if loads:
+                spread = _grouped(runtime, loads[0], groups * size, groups, 0)
+                factors += [spread[q] for q in range(len(carried))]
             else:
-                spread = _padded(runtime, payload, groups * size, 0).map(
-                    lambda a, n=groups: a.reshape(len(a), n, -1)
-                )
-                factors += [spread.map(lambda a, q=q: a[q]) for q in range(spread.shape[0])]
+                ones = np.ones((groups, size), dtype=np.uint32)
+                factors.append(constant(runtime, ones, Z32))
             with runtime.step("select"):
                 selection = lookup(runtime, wins, factors, size=lookup_size(size - 1))
-                won = (np.arange(lookup_size(size - 1)) == size - 1).astype(np.int64)
-                picked = [selection.pick(won, i) for i in range(len(factors))]
+                picked = [selection.where(size - 1, i) for i in range(len(factors))]
             scores = picked[0].sum(1)
-            if payload is None:
-                width = groups * size
-                known = np.zeros((len(carried), width), dtype=np.int64)
+            if loads:
+                load = stack([part.sum(1) for part in picked[1:]])
+            else:
+                known = np.zeros((len(carried), groups * size), dtype=np.int64)
                 known[:, : carried.shape[1]] = carried
                 load = stack([(picked[1] * row.reshape(groups, size)).sum(1) for row in known])
-            else:
-                load = stack([part.sum(1) for part in picked[1:]])
     assert load is not None
     return load[:, 0]
-
-
-def best_cost(candidates: int, carried: int, n_parties: int) -> Cost:
-    """Return the cost of `best`."""
-    cost, left, first = Cost(), candidates, True
-    for size in group_sizes(candidates):
-        groups = -(-left // size)
-        shapes = [((left,), Z64)] + ([] if first else [((carried, left), Z32)])
-        cost += OpenMasked.cost(shapes, n_parties)
-        pairs = groups * size * (size - 1) // 2
-        cost += CountReached.cost(pairs, 1, SCORE_WIDTH, DIGIT_BITS, n_parties)
-        factors = [(Z64, 1)] + [(Z32, 1)] * (1 if first else carried)
-        cost += Lookup.cost((groups, size), lookup_size(size - 1), factors, n_parties)
-        left, first = groups, False
-    return cost
 
 
 def _wins(runtime: Runtime, score: Masked) -> Share:
     """Count each candidate's wins in its group, over Z8: (groups, size)."""
     groups, size = score.shape
     pairs = np.array(list(combinations(range(size), 2)), dtype=np.intp).reshape(-1, 2)
-    coarse = shifted(score, 64 - SCORE_WIDTH)
     first, second = pairs[:, 0], pairs[:, 1]
-    difference = _difference(coarse, first, second)
-    reached = count_reached(runtime, difference, [0], SCORE_WIDTH)
+    coarse = score.high_bits(64 - SCORE_WIDTH)
+    difference = coarse.map(lambda x: x[:, first] - x[:, second])
+    reached = count_reached(runtime, difference, thresholds=(0,), width=SCORE_WIDTH)
     if not reached.known:
         return Share.unknown((groups, size), Z8)
     wins = np.zeros((size, groups), dtype=np.uint8)
@@ -129,20 +104,11 @@ def _wins(runtime: Runtime, score: Masked) -> Share:
     return Share(np.ascontiguousarray(wins.T), Z8)
 
 
-def _difference(x: Masked, first: np.ndarray, second: np.ndarray) -> Masked:
-    public = None if x.public is None else x.public[:, first] - x.public[:, second]
-    if x.mask.value is None:
-        shape = (x.shape[0], len(first))
-        return Masked(x.ring, Mask(shape), public)
-    value = x.mask.value[:, first] - x.mask.value[:, second]
-    return Masked(x.ring, Mask(value.shape, value=value), public)
-
-
-def _padded(runtime: Runtime, x: Masked, length: int, filling: int) -> Masked:
-    """Append public numbers, which have no mask."""
+def _grouped(runtime: Runtime, x: Masked, length: int, groups: int, filling: int) -> Masked:
+    """Append public numbers, which have no mask, up to a length, and cut into groups."""
     missing = length - x.shape[-1]
-    if not missing:
-        return x
-    shape = (*x.shape[:-1], missing)
-    fill = np.full(shape, filling).astype(x.ring.dtype)
-    return combine(lambda *both: np.concatenate(both, axis=-1), x, unmasked(runtime, fill, x.ring))
+    if missing:
+        shape = (*x.shape[:-1], missing)
+        fill = constant(runtime, np.full(shape, filling).astype(x.ring.dtype), x.ring)
+        x = combine(lambda both: concatenate(both, axis=len(x.shape) - 1), x, fill)
+    return x.map(lambda a: a.reshape(*a.shape[:-1], groups, -1))

@@ -11,9 +11,8 @@ from privet.arithmetic.rings import Z64
 from privet.arithmetic.shares import Share, concatenate, stack
 from privet.arrays import IndexArray
 from privet.errors import ResultError
-from privet.gates.beaver import Multiply, multiply
-from privet.gates.bits import less, less_cost
-from privet.gates.gate import Cost, revealing_cost
+from privet.gates.beaver import multiply
+from privet.gates.bits import less
 from privet.runtime.runtime import Runtime
 
 
@@ -25,7 +24,7 @@ def argmin(runtime: Runtime, values: Share, what: str) -> IndexArray:
        lesser of the two, and so is its position. Until one of each row is left.
     3. Reveal its position to all.
 
-    Cost: `argmin_cost`. Reveals: the positions, to all. Error: none. The dealer gets zeros.
+    Reveals: the positions, to all. Error: none. The dealer gets zeros.
     """
     rows, columns = values.shape
     positions = np.broadcast_to(np.arange(columns, dtype=np.uint64), (rows, columns))
@@ -44,15 +43,3 @@ def argmin(runtime: Runtime, values: Share, what: str) -> IndexArray:
     if (revealed >= columns).any():
         raise ResultError(f"the shares of a {what} do not add up to one of {columns}")
     return revealed.astype(np.intp)
-
-
-def argmin_cost(shape: tuple[int, int], n_parties: int) -> Cost:
-    """Return the cost of `argmin`."""
-    rows, columns = shape
-    cost = Cost()
-    while columns > 1:
-        pairs = (rows, columns // 2)
-        cost += less_cost(pairs, Z64, n_parties)
-        cost += Multiply.cost((1, *pairs), (2, *pairs), Z64, n_parties)
-        columns -= columns // 2
-    return cost + revealing_cost(Z64.nbytes((rows,)), n_parties, n_parties)

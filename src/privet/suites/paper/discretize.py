@@ -9,11 +9,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from privet.arithmetic.rings import Z64
 from privet.arithmetic.shares import Share
 from privet.arrays import BucketArray, IndexArray
-from privet.gates.gate import Cost
-from privet.gates.permute import Permutation, Permute, permute
+from privet.gates.permute import Permutation, permute
 from privet.runtime.runtime import Runtime
 
 
@@ -59,16 +57,10 @@ def discretize(
     1. The owner of feature j permutes the vectors to the order of its values (SecPerm).
     2. Everybody adds up slices of N / B elements.
 
-    All features and vectors go together. Cost: `discretize_cost`. Reveals: nothing. Error: none.
+    All features and vectors go together. Reveals: nothing. Error: none.
     """
     with runtime.step("discretize"):
         shape = (len(owners), *vectors.shape)
         repeated = vectors.reshape(1, *vectors.shape).broadcast_to(shape)
         permuted = permute(runtime, repeated, orders, owners)
-        sums: Share = permuted.sum_slices(bucket_ends(vectors.shape[-1], buckets))
-        return sums
-
-
-def discretize_cost(n_features: int, shape: tuple[int, int], n_parties: int) -> Cost:
-    """Return the cost of `discretize` for vectors of this shape."""
-    return Permute.cost((n_features, *shape), Z64.dtype.itemsize, n_parties)
+        return permuted.sum_slices(bucket_ends(vectors.shape[-1], buckets))

@@ -14,8 +14,7 @@ from privet.arithmetic.exact import ceil_log2
 from privet.arithmetic.fixed_point import FixedPoint
 from privet.arithmetic.rings import Z64
 from privet.arithmetic.shares import Share
-from privet.gates.gate import Cost
-from privet.gates.truncate import multiply_fixed, multiply_fixed_cost
+from privet.gates.truncate import multiply_fixed
 from privet.runtime.runtime import Runtime
 
 FIXED = FixedPoint(20)
@@ -38,7 +37,7 @@ def reciprocal(runtime: Runtime, y: Share, *, bits: int, start_bits: int = START
     1. z_0 = 2^-start_bits, public.
     2. Twenty times: [z] = [z] (2 - [y][z]). In this order: z * z would vanish below the last bit.
 
-    Cost: `reciprocal_cost`. Reveals: nothing. Error: the relative error squares in each iteration,
+    Reveals: nothing. Error: the relative error squares in each iteration,
     from 1 - y 2^-start_bits to exp(-y 2^(20 - start_bits)) at the end. Truncation, off by up to
     c = n - n // 2 units, changes the start by a factor of 1 +- c 2^(start_bits - bits) at most, and
     the end by a relative error of c (1 + y) 2^-bits.
@@ -52,21 +51,11 @@ def reciprocal(runtime: Runtime, y: Share, *, bits: int, start_bits: int = START
         return z
 
 
-def reciprocal_cost(shape: tuple[int, ...], n_parties: int) -> Cost:
-    """Return the cost of `reciprocal`."""
-    return multiply_fixed_cost(shape, shape, n_parties) * (2 * ITERATIONS)
-
-
 def divide(runtime: Runtime, x: Share, y: Share, *, least: float = 1.0) -> Share:
     """Return x / y, for least <= y <= 2^20: [x] times the reciprocal of [y].
 
-    Cost: `divide_cost`. Reveals: nothing. Error: |x| times the reciprocal's, and `truncate`'s.
+    Reveals: nothing. Error: |x| times the reciprocal's, and `truncate`'s.
     """
     bits = reciprocal_bits(least)
     with runtime.step("divide"):
         return multiply_fixed(runtime, x, reciprocal(runtime, y, bits=bits), bits=bits)
-
-
-def divide_cost(shape: tuple[int, ...], n_parties: int) -> Cost:
-    """Return the cost of `divide`."""
-    return reciprocal_cost(shape, n_parties) + multiply_fixed_cost(shape, shape, n_parties)

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from privet.arithmetic.rings import Z64, RingArray
+from privet.arithmetic.rings import RingArray
 from privet.arithmetic.shares import Share, concatenate
 from privet.arrays import BucketArray
-from privet.gates.beaver import Multiply, multiply
-from privet.gates.gate import Cost, sharing_cost
+from privet.gates.beaver import multiply
 from privet.runtime.runtime import Runtime
-from privet.suites.plan import AppliedTests
+from privet.suites.suite import AppliedTests
 
 # Samples are taken in blocks with about this many indicators, to bound the memory.
 _BLOCK = 1 << 22
@@ -27,7 +26,7 @@ def infer(runtime: Runtime, tests: AppliedTests, leaf_values: Share) -> Share:
     2. The product of a table's levels, in pairs, and with the leaf values: [u_1]...[u_D][w].
     3. Add up leaves and tables.
 
-    Cost: `infer_cost`. Reveals: nothing. Error: none.
+    Reveals: nothing. Error: none.
     """
     with runtime.step("infer"):
         blocks = [_infer_block(runtime, tests, leaf_values, block) for block in _blocks(tests)]
@@ -53,8 +52,7 @@ def _infer_block(runtime: Runtime, tests: AppliedTests, leaf_values: Share, bloc
         pairs = multiply(runtime, product[0:even:2], product[1:even:2])
         product = concatenate([pairs, product[even:]])
     reached = multiply(runtime, product[0], leaf_values.reshape(tables, 1, leaves))
-    total: Share = reached.sum((0, 2))
-    return total
+    return reached.sum((0, 2))
 
 
 def possible_leaves(fails: BucketArray, level: int, depth: int) -> BucketArray:
@@ -68,19 +66,3 @@ def _blocks(tests: AppliedTests) -> list[slice]:
     tables, depth, n_samples = tests.shape
     step = max(1, _BLOCK // (tables * depth << depth))
     return [slice(i, min(i + step, n_samples)) for i in range(0, n_samples, step)]
-
-
-def infer_cost(tests: AppliedTests, n_parties: int) -> Cost:
-    """Return the cost of `infer`."""
-    tables, depth, _ = tests.shape
-    cost = Cost()
-    for block in _blocks(tests):
-        shape = (tables, block.stop - block.start, 1 << depth)
-        cost += sharing_cost(Z64.nbytes((depth, *shape)), n_parties)
-        factors = depth
-        while factors > 1:
-            pairs = (factors // 2, *shape)
-            cost += Multiply.cost(pairs, pairs, Z64, n_parties)
-            factors -= factors // 2
-        cost += Multiply.cost(shape, (tables, 1, 1 << depth), Z64, n_parties)
-    return cost

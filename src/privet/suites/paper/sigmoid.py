@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from privet.arithmetic.rings import Z64
 from privet.arithmetic.shares import Share, stack
-from privet.gates.beaver import Square, square
-from privet.gates.gate import Cost
-from privet.gates.truncate import Truncate, multiply_fixed, multiply_fixed_cost, truncate
+from privet.gates.beaver import square
+from privet.gates.truncate import multiply_fixed, truncate
 from privet.runtime.runtime import Runtime
-from privet.suites.paper.division import FIXED, reciprocal, reciprocal_bits, reciprocal_cost
+from privet.suites.paper.division import FIXED, reciprocal, reciprocal_bits
 
 SQUARINGS = 2
 START_BITS = 12
+LARGEST = 40
+"""Scores that the powers fit for, in size."""
 
 
 def sigmoid(runtime: Runtime, x: Share, *, squarings: int = SQUARINGS) -> Share:
@@ -24,7 +25,7 @@ def sigmoid(runtime: Runtime, x: Share, *, squarings: int = SQUARINGS) -> Share:
     1. [a] = 1 + [x] / 2^(n+1) and [b] = 1 - [x] / 2^(n+1); n times, both are squared.
     2. The sigmoid is [a] / ([a] + [b]) (SDiv).
 
-    Cost: `sigmoid_cost`. Reveals: nothing. Error: that of the powers; for n = 2 at most 0.0066
+    Reveals: nothing. Error: that of the powers; for n = 2 at most 0.0066
     where |x| <= 12. Beyond 2^(n+1) the result goes back towards 1/2, but stays on its side. It
     needs (1 + |x| / 2^(n+1))^(2^n) < 2^11; for n = 2, |x| < 45.
     """
@@ -37,11 +38,3 @@ def sigmoid(runtime: Runtime, x: Share, *, squarings: int = SQUARINGS) -> Share:
         bits = reciprocal_bits(least=1.0)
         z = reciprocal(runtime, powers.sum(0), bits=bits, start_bits=START_BITS)
         return multiply_fixed(runtime, powers[0], z, bits=bits)
-
-
-def sigmoid_cost(shape: tuple[int, ...], n_parties: int, squarings: int = SQUARINGS) -> Cost:
-    """Return the cost of `sigmoid`."""
-    both = (2, *shape)
-    power = Square.cost(both, Z64, n_parties) + Truncate.cost(both, n_parties)
-    quotient = reciprocal_cost(shape, n_parties) + multiply_fixed_cost(shape, shape, n_parties)
-    return Truncate.cost(shape, n_parties) + power * squarings + quotient

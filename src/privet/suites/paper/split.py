@@ -10,8 +10,7 @@ import numpy as np
 from privet.arithmetic.rings import Z64
 from privet.arithmetic.shares import Share
 from privet.arrays import BoolArray
-from privet.gates.beaver import Multiply, multiply
-from privet.gates.gate import Cost, sharing_cost
+from privet.gates.beaver import multiply
 from privet.runtime.runtime import Runtime
 
 
@@ -21,23 +20,15 @@ def split(runtime: Runtime, gradients: Share, passes: BoolArray | None, owner: i
     1. The owner of the test shares v_l, 1 where a sample passes it, and v_r = 1 - v_l.
     2. Node k's children are [v_l][g_k] and [v_r][g_k], and the same for h.
 
-    Cost: `split_cost`. Reveals: nothing. Error: none.
+    Reveals: nothing. Error: none.
     """
     kinds, nodes, n_samples = gradients.shape
     sides = None if passes is None else np.stack((passes, ~passes)).astype(np.uint64)
     with runtime.step("split"):
         indicators = runtime.share(sides, owner, (2, n_samples), Z64)
-        children: Share = multiply(
+        children = multiply(
             runtime,
             gradients.reshape(kinds, nodes, 1, n_samples),
             indicators.reshape(1, 1, 2, n_samples),
         )
         return children.reshape(kinds, 2 * nodes, n_samples)
-
-
-def split_cost(shape: tuple[int, int, int], n_parties: int) -> Cost:
-    """Return the cost of `split`."""
-    kinds, nodes, n_samples = shape
-    shapes = (kinds, nodes, 1, n_samples), (1, 1, 2, n_samples)
-    indicators = sharing_cost(Z64.nbytes((2, n_samples)), n_parties)
-    return indicators + Multiply.cost(*shapes, Z64, n_parties)

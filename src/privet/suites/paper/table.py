@@ -14,45 +14,36 @@ from privet.arithmetic.rings import Z64
 from privet.arithmetic.shares import Share, stack
 from privet.arrays import BoolArray, BucketArray, IndexArray
 from privet.errors import ResultError
-from privet.gates.beaver import Multiply, multiply
-from privet.gates.bits import less, less_cost
-from privet.gates.gate import Cost, revealing_cost
+from privet.gates.beaver import multiply
+from privet.gates.bits import less
 from privet.gates.permute import Permutation
-from privet.gates.truncate import Truncate, multiply_fixed, multiply_fixed_cost, truncate
+from privet.gates.truncate import multiply_fixed, truncate
 from privet.runtime.runtime import Runtime
-from privet.suites.paper.argmin import argmin, argmin_cost
-from privet.suites.paper.discretize import (
-    discretize,
-    discretize_cost,
-    nearest_cuts,
-    sort_order,
-)
-from privet.suites.paper.division import FIXED, divide, divide_cost
-from privet.suites.paper.sigmoid import sigmoid, sigmoid_cost
-from privet.suites.paper.split import split, split_cost
-from privet.suites.plan import OwnData, Plan, TrainedTable
+from privet.suites.paper.argmin import argmin
+from privet.suites.paper.discretize import discretize, nearest_cuts, sort_order
+from privet.suites.paper.division import FIXED, divide
+from privet.suites.paper.sigmoid import sigmoid
+from privet.suites.paper.split import split
+from privet.suites.suite import TrainedTable
+from privet.terms.objective import Functions, SharedReal
+from privet.terms.plan import Plan
 
 
 @dataclass(frozen=True)
 class SortedColumns:
-    """One participant's own features as SecTable uses them, by their index in the plan."""
+    """One participant's own features as SecTable uses them, by feature."""
 
     buckets: dict[int, BucketArray]
     orders: dict[int, Permutation]
     cuts: dict[int, IndexArray]
 
     @classmethod
-    def of(cls, plan: Plan, participant: int, data: OwnData | None) -> SortedColumns:
-        """Sort the features that a participant owns; the dealer owns none."""
-        own = (
-            {}
-            if data is None
-            else dict(zip(plan.features_of(participant), data.buckets, strict=True))
-        )
+    def of(cls, own: dict[int, BucketArray], buckets: int) -> SortedColumns:
+        """Sort features."""
         return cls(
             own,
             {j: sort_order(bucket) for j, bucket in own.items()},
-            {j: nearest_cuts(bucket, plan.buckets) for j, bucket in own.items()},
+            {j: nearest_cuts(bucket, buckets) for j, bucket in own.items()},
         )
 
     def passes(self, feature: int, cut: int) -> BoolArray | None:
@@ -63,33 +54,36 @@ class SortedColumns:
         return result
 
 
-def gradients(runtime: Runtime, plan: Plan, label: Share, score: Share) -> Share:
-    """Return the first and second derivatives of the loss: (2, N).
+class PaperFunctions(Functions):
+    """What the paper computes on shares."""
 
-    Regression: [g] = [score] - [y], h = 1. Classification: [p] = SecSigmoid([score]),
-    [g] = [p] - [y], [h] = [p](1 - [p]).
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
 
-    Cost: `gradients_cost`.
-    """
-    one = runtime.public(FIXED.encode(np.ones(plan.n_samples)), Z64)
-    if plan.task == "regression":
-        return stack([score - label, one])
+    def sigmoid(self, score: SharedReal) -> tuple[SharedReal, SharedReal]:
+        """Return [p] = SecSigmoid([score]) and [p](1 - [p])."""
+        bits = FIXED.fraction_bits
+        p = sigmoid(self._runtime, score.share)
+        one = self._runtime.public(np.broadcast_to(FIXED.encode(1.0), p.shape), Z64)
+        slope = multiply_fixed(self._runtime, p, one - p, bits=bits)
+        return SharedReal(p, bits), SharedReal(slope, bits)
+
+
+def gradients(runtime: Runtime, plan: Plan, target: Share, score: Share) -> Share:
+    """Return the first and second derivatives of the loss: (2, 1, N)."""
+    bits = FIXED.fraction_bits
     with runtime.step("gradients"):
-        p = sigmoid(runtime, score)
-        h = multiply_fixed(runtime, p, one - p, bits=FIXED.fraction_bits)
-        return stack([p - label, h])
-
-
-def gradients_cost(plan: Plan, n_parties: int) -> Cost:
-    """Return the cost of `gradients`."""
-    if plan.task == "regression":
-        return Cost()
-    shape = (plan.n_samples,)
-    return sigmoid_cost(shape, n_parties) + multiply_fixed_cost(shape, shape, n_parties)
+        g, h = plan.objective.derivatives_on_shares(
+            PaperFunctions(runtime), SharedReal(score, bits), SharedReal(target, bits)
+        )
+        if h is None:
+            ones = np.broadcast_to(FIXED.encode(1.0), score.shape)
+            return stack([g.share, runtime.public(ones, Z64)])
+        return stack([g.share, h.share])
 
 
 def train_table(
-    runtime: Runtime, plan: Plan, columns: SortedColumns, label: Share, score: Share
+    runtime: Runtime, plan: Plan, columns: SortedColumns, target: Share, score: Share
 ) -> TrainedTable:
     """Train one table.
 
@@ -98,23 +92,24 @@ def train_table(
        (SecSplit).
     3. A leaf's value is -G / (H + l2), times the learning rate.
 
-    Cost: `table_cost`. Reveals: as `best_test`, at each level, and `check_leaves`.
+    Reveals: as `best_test`, at each level, and `check_leaves`.
     """
-    nodes = gradients(runtime, plan, label, score).reshape(2, 1, plan.n_samples)
-    features = np.zeros(plan.depth, dtype=np.intp)
-    buckets = np.full(plan.depth, -1, dtype=np.intp)
-    for level in range(plan.depth):
-        with runtime.step("level"):
+    nodes = gradients(runtime, plan, target, score)
+    depth = plan.params.depth
+    features = np.zeros(depth, dtype=np.intp)
+    buckets = np.full(depth, -1, dtype=np.intp)
+    for level in range(depth):
+        with runtime.step("level", level):
             feature, cut = best_test(runtime, plan, columns.orders, nodes)
             features[level] = feature
             if feature in columns.cuts:
                 buckets[level] = columns.cuts[feature][cut]
             passes = columns.passes(feature, cut)
-            nodes = split(runtime, nodes, passes, plan.owners[feature])
+            nodes = split(runtime, nodes, passes, plan.ownership.features[feature])
     with runtime.step("leaves"):
         leaves = leaf_values(runtime, plan, nodes)
         check_leaves(runtime, plan, leaves)
-        return TrainedTable(features, buckets, leaves)
+        return TrainedTable(features, buckets, leaves.reshape(1, -1))
 
 
 def best_test(
@@ -127,20 +122,20 @@ def best_test(
        comparing, they need no truncation; and no factor 1/2. Never [G]^2, which would overflow.
     3. Reveal to all every feature's best cut, then the best feature (SecArgmin).
 
-    Cost: `best_test_cost`. Reveals: the best cut of every feature, the best feature; to all.
+    Reveals: the best cut of every feature, the best feature; to all.
     """
     kinds, n_nodes, n_samples = nodes.shape
     n_features = plan.n_features
     by_feature: Sequence[Permutation | None] = [orders.get(j) for j in range(n_features)]
     vectors = nodes.reshape(kinds * n_nodes, n_samples)
-    sums = discretize(runtime, vectors, by_feature, plan.owners, plan.buckets)
-    sums = sums.reshape(n_features, kinds, n_nodes, plan.buckets)
+    sums = discretize(runtime, vectors, by_feature, plan.ownership.features, plan.params.buckets)
+    sums = sums.reshape(n_features, kinds, n_nodes, plan.params.buckets)
     with runtime.step("scores"):
         left = sums.cumsum(3)[..., :-1]
         right = sums.sum(3).reshape(n_features, kinds, n_nodes, 1) - left
         sides = stack([left, right])
         g, h = sides[:, :, 0], sides[:, :, 1]
-        weight = divide(runtime, g, _add_l2(runtime, plan, h), least=plan.l2)
+        weight = divide(runtime, g, _add_l2(runtime, plan, h), least=plan.params.l2)
         delta = -multiply(runtime, weight, g).sum((0, 2))
     with runtime.step("best bucket"):
         cuts = argmin(runtime, delta, "best bucket of every feature")
@@ -150,68 +145,38 @@ def best_test(
     return int(feature), int(cuts[feature])
 
 
-def best_test_cost(plan: Plan, n_nodes: int, n_parties: int) -> Cost:
-    """Return the cost of `best_test`."""
-    shape = (2, plan.n_features, n_nodes, plan.candidates)
-    return (
-        discretize_cost(plan.n_features, (2 * n_nodes, plan.n_samples), n_parties)
-        + divide_cost(shape, n_parties)
-        + Multiply.cost(shape, shape, Z64, n_parties)
-        + argmin_cost((plan.n_features, plan.candidates), n_parties)
-        + argmin_cost((1, plan.n_features), n_parties)
-    )
-
-
 def leaf_values(runtime: Runtime, plan: Plan, leaves: Share) -> Share:
-    """Return the values of leaves from the gradients of their samples, (2, 2^D, N).
-
-    Cost: `leaf_values_cost`.
-    """
+    """Return the values of leaves from the gradients of their samples, (2, 2^D, N)."""
     totals = leaves.sum(2)
-    value = -divide(runtime, totals[0], _add_l2(runtime, plan, totals[1]), least=plan.l2)
-    if plan.learning_rate == 1.0:
+    value = -divide(runtime, totals[0], _add_l2(runtime, plan, totals[1]), least=plan.params.l2)
+    if plan.params.learning_rate == 1.0:
         return value
-    rate = int(FIXED.encode(plan.learning_rate))
-    scaled: Share = truncate(runtime, value * rate, bits=FIXED.fraction_bits)
-    return scaled
+    rate = int(FIXED.encode(plan.params.learning_rate))
+    return truncate(runtime, value * rate, bits=FIXED.fraction_bits)
 
 
 def check_leaves(runtime: Runtime, plan: Plan, leaves: Share) -> None:
     """Raise ResultError if a leaf value is larger in size than can be right.
 
-    Cost: `check_cost`. Reveals: that all leaf values are within the bound, or how many are not.
+    Reveals: that all leaf values are within the bound, or how many are not.
     """
     sides = stack([leaves, -leaves])
-    bound = runtime.public(FIXED.encode(float(plan.largest_leaf) + FIXED.unit), Z64)
+    largest = largest_leaf(plan)
+    # Truncation is off by a few units, which matter where leaf values are tiny.
+    bound = runtime.public(FIXED.encode(largest + runtime.n_parties * FIXED.unit), Z64)
     with runtime.step("check"):
         within = less(runtime, sides, bound.broadcast_to(sides.shape)).sum().reshape(1)
-        found = runtime.reveal(within, range(runtime.n_parties), "leaf values within bounds")
+        found = runtime.reveal(within, range(runtime.n_parties), "numbers within bounds")
     if found is not None and found[0] != sides.size:
-        raise ResultError(f"leaf values of {float(plan.largest_leaf):g} and more in size")
+        raise ResultError(f"leaf values of {largest:g} and more in size")
 
 
-def check_cost(plan: Plan, n_parties: int) -> Cost:
-    """Return the cost of `check_leaves`."""
-    revealed = revealing_cost(Z64.nbytes((1,)), n_parties, n_parties)
-    return less_cost((2, plan.leaves), Z64, n_parties) + revealed
-
-
-def leaf_values_cost(plan: Plan, n_parties: int) -> Cost:
-    """Return the cost of `leaf_values`."""
-    cost = divide_cost((plan.leaves,), n_parties)
-    if plan.learning_rate != 1.0:
-        cost += Truncate.cost((plan.leaves,), n_parties)
-    return cost
-
-
-def table_cost(plan: Plan, n_parties: int) -> Cost:
-    """Return the cost of `train_table`."""
-    cost = gradients_cost(plan, n_parties)
-    for level in range(plan.depth):
-        cost += best_test_cost(plan, 1 << level, n_parties)
-        cost += split_cost((2, 1 << level, plan.n_samples), n_parties)
-    return cost + leaf_values_cost(plan, n_parties) + check_cost(plan, n_parties)
+def largest_leaf(plan: Plan) -> float:
+    """Return what no leaf value passes: all gradients of all samples over l2, or fixed point."""
+    gradients = plan.n_samples * plan.objective.largest_weight
+    weight = min(gradients / plan.params.l2, FIXED.limit / 4)
+    return plan.params.learning_rate * weight
 
 
 def _add_l2(runtime: Runtime, plan: Plan, h: Share) -> Share:
-    return h + runtime.public(FIXED.encode(plan.l2), Z64).broadcast_to(h.shape)
+    return h + runtime.public(FIXED.encode(plan.params.l2), Z64).broadcast_to(h.shape)

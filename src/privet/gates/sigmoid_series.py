@@ -24,15 +24,18 @@ import numpy.typing as npt
 
 from privet.arithmetic import circle
 from privet.arithmetic.exact import PI, many_digits, nearest, sinh
-from privet.arithmetic.rings import Z64
+from privet.arithmetic.rings import Z64, RingArray
 from privet.arithmetic.shares import Share
-from privet.gates.gate import Cost, Gate
+from privet.gates.gate import Gate
 from privet.gates.masked import Masked
+from privet.runtime.counter import Counter
 from privet.runtime.dealer import Dealer
 from privet.runtime.party import Party
 
 SCORE_BITS = 26
 """Fraction bits of scores: 2^32 is the period of 64."""
+LARGEST_SCORE = 16
+"""Below it the copies of the sigmoid do not add up to anything that matters."""
 HARMONICS = 28
 """What the series leaves out is below 3e-8 in the sigmoid and 2e-7 in its derivative."""
 _FACTOR_BITS = 31
@@ -56,8 +59,8 @@ def coefficients() -> tuple[tuple[int, ...], tuple[int, ...]]:
     )
 
 
-class Waves(Gate):
-    """Return the sigmoid and its derivative, (2, N), of a masked value over Z32 in scores' units.
+class SigmoidSeries(Gate):
+    """Return the sigmoid and its derivative, (2, ...), of a masked value over Z32 in scores' units.
 
     1. The dealer derives [sin(w_k r)] and [cos(w_k r)].
     2. [p] = 1/2 + sum of b_k (sin(w_k c)[cos(w_k r)] - cos(w_k c)[sin(w_k r)]);
@@ -71,20 +74,14 @@ class Waves(Gate):
     Beyond, the waves return.
     """
 
-    name = "waves"
+    name = "sigmoid series"
 
-    def deal(self, dealer: Dealer, x: Masked, bits: int) -> Share:
+    def deal(self, dealer: Dealer, x: Masked, *, bits: int) -> Share:
         """Deal waves of the mask."""
-        drop = circle.BITS - _dealt_bits(bits)
-        waves = np.empty((2, HARMONICS, *x.shape), dtype=np.uint64)
-        for block in _blocks(x.shape[0]):
-            for k in range(HARMONICS):
-                for wave, values in zip(waves, _harmonic(x.mask.known[block], k), strict=True):
-                    wave[k, block] = _rounded(values, drop).view(np.uint64)
-        dealer.derive(waves, Z64)
+        dealer.deal(_dealt_waves(x.mask.array, circle.BITS - _dealt_bits(bits)), Z64)
         return Share.unknown((2, *x.shape), Z64)
 
-    def run(self, party: Party, x: Masked, bits: int) -> Share:
+    def run(self, party: Party, x: Masked, *, bits: int) -> Share:
         """Combine them with waves of what is public."""
         drop = _SHORT + _FACTOR_BITS - (bits - _dealt_bits(bits))
 
@@ -92,23 +89,36 @@ class Waves(Gate):
             product = (wave >> (circle.BITS - _SHORT)) * np.int64(factor)
             return _rounded(product, drop).view(np.uint64)
 
-        dealt_sine, dealt_cosine = party.derived((2, HARMONICS, *x.shape), Z64).part
-        result = np.zeros((2, *x.shape), dtype=np.uint64)
+        dealt = party.derived((2, HARMONICS, *x.shape), Z64).part
+        dealt_sine, dealt_cosine = dealt.reshape(2, HARMONICS, -1)
+        opened = x.public.array.reshape(-1)
+        result = np.zeros((2, opened.size), dtype=np.uint64)
         p, h = result
-        for block in _blocks(x.shape[0]):
+        for block in _blocks(opened.size):
             for k, (b, slope) in enumerate(zip(*coefficients(), strict=True)):
-                sine, cosine = _harmonic(x.opened[block], k)
+                sine, cosine = _harmonic(opened[block], k)
                 own_sine, own_cosine = dealt_sine[k, block], dealt_cosine[k, block]
                 p[block] += fixed(sine, b) * own_cosine - fixed(cosine, b) * own_sine
                 h[block] += fixed(cosine, slope) * own_cosine + fixed(sine, slope) * own_sine
         if party.index == 0:
             p += np.uint64(1 << (bits - 1))
-        return Share(result, Z64)
+        return Share(result.reshape(2, *x.shape), Z64)
 
-    @staticmethod
-    def cost(n_samples: int) -> Cost:
-        """Return the cost for that many values."""
-        return Cost(offline=Z64.nbytes((2, HARMONICS, n_samples)))
+    def count(self, counter: Counter, x: Masked, *, bits: int) -> Share:
+        """Count the waves."""
+        counter.derive(Z64, (2, HARMONICS, *x.shape))
+        return Share.unknown((2, *x.shape), Z64)
+
+
+def _dealt_waves(mask: RingArray, drop: int) -> RingArray:
+    """Return sines and cosines of all harmonics, rounded: (2, HARMONICS, ...)."""
+    flat = mask.reshape(-1)
+    waves = np.empty((2, HARMONICS, flat.size), dtype=np.uint64)
+    for block in _blocks(flat.size):
+        for k in range(HARMONICS):
+            for wave, values in zip(waves, _harmonic(flat[block], k), strict=True):
+                wave[k, block] = _rounded(values, drop).view(np.uint64)
+    return waves.reshape(2, HARMONICS, *mask.shape)
 
 
 def _blocks(n_samples: int) -> list[slice]:
@@ -131,4 +141,4 @@ def _rounded(values: Integers, bits: int) -> Integers:
     return result
 
 
-waves = Waves()
+sigmoid_series = SigmoidSeries()

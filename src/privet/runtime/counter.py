@@ -1,0 +1,106 @@
+"""What a program costs, by running it on shapes: no data, no masks, no messages."""
+
+from __future__ import annotations
+
+from collections import Counter as Tally
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from privet.arithmetic.rings import Ring
+from privet.arithmetic.shares import Elements, Share
+from privet.runtime.letters import Letter
+from privet.runtime.opening import Link, Travel
+from privet.runtime.runtime import Blind, Owned, Owners, Shape
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a program costs: network delays, and bytes summed over all participants."""
+
+    rounds: int = 0
+    online: int = 0
+    """Bytes that participants send each other."""
+    offline: int = 0
+    """Bytes of corrections from the dealer."""
+
+    def __add__(self, other: Cost) -> Cost:
+        return Cost(
+            self.rounds + other.rounds, self.online + other.online, self.offline + other.offline
+        )
+
+    def __mul__(self, times: int) -> Cost:
+        return Cost(self.rounds * times, self.online * times, self.offline * times)
+
+
+class Counter(Blind):
+    """Adds up what gates say that they cost, step by step."""
+
+    def __init__(self, n_parties: int, link: Link | None = None) -> None:
+        super().__init__(n_parties, link)
+        self.steps: dict[str, Cost] = defaultdict(Cost)
+
+    @property
+    def total(self) -> Cost:
+        """What all steps cost."""
+        return sum(self.steps.values(), start=Cost())
+
+    def add(self, cost: Cost) -> None:
+        """Count something at the step that we are in."""
+        self.steps[self.step_name] += cost
+
+    # What gates count.
+
+    def open(self, *values: Elements) -> None:
+        """Count one opening of all these values."""
+        rings, lengths = merged(values)
+        travel = Travel(rings, lengths, self.n_parties, self.link)
+        self.add(Cost(rounds=travel.rounds, online=travel.nbytes))
+
+    def derive(self, ring: Ring, *shapes: tuple[int, ...]) -> None:
+        """Count values that the dealer gives shares of."""
+        self.add(Cost(offline=sum(Letter.of(ring, shape).nbytes for shape in shapes)))
+
+    def publish(self, ring: Ring, shape: tuple[int, ...], count: int) -> None:
+        """Count one round in which that many arrays go from their owners to all others."""
+        nbytes = count * Letter.of(ring, shape).nbytes
+        self.add(Cost(rounds=1, online=(self.n_parties - 1) * nbytes))
+
+    # What programs ask of any runtime.
+
+    def share_each(self, values: Owned, owners: Owners, shape: Shape, ring: Ring) -> Share:
+        """Count one round in which owners send shares to all others, each in one letter."""
+        # Where nobody knows the owners, it must not matter who packs how much into a letter.
+        assert owners is not None or ring.is_word
+        counts = Tally(owners or [0] * len(values)).values()
+        nbytes = sum(Letter.of(ring, (count, *shape)).nbytes for count in counts)
+        self.add(Cost(rounds=1, online=(self.n_parties - 1) * nbytes))
+        return Share.unknown((len(values), *shape), ring)
+
+    def reveal(self, value: Share, to: Sequence[int], what: str) -> None:
+        """Count one round in which everybody sends its share to some."""
+        nbytes = Letter.of(value.ring, value.shape).nbytes
+        self.add(Cost(rounds=1, online=len(to) * (self.n_parties - 1) * nbytes))
+
+    def reveal_choice(
+        self, choice: Share, owners: Sequence[int], details: int, what: tuple[str, str]
+    ) -> None:
+        """Count one round in which everybody sends everybody two elements."""
+        nbytes = Letter.of(choice.ring, (2,)).nbytes
+        self.add(Cost(rounds=1, online=self.n_parties * (self.n_parties - 1) * nbytes))
+
+
+def merged(values: Sequence[Elements]) -> tuple[list[Ring], list[int]]:
+    """Return the rings and lengths that values are opened with: as one vector, if over one ring."""
+    rings, lengths = [x.ring for x in values], [x.size for x in values]
+    if all(ring is rings[0] for ring in rings):
+        return [rings[0]], [sum(lengths)]
+    return rings, lengths
+
+
+def cost_of(program: Callable[..., Any], n_parties: int, *arguments: Any) -> Cost:
+    """Return what `program(runtime, *arguments)` costs."""
+    counter = Counter(n_parties)
+    program(counter, *arguments)
+    return counter.total

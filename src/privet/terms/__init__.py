@@ -1,0 +1,1 @@
+"""What all agree on before a training, and what is learned."""

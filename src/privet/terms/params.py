@@ -1,0 +1,112 @@
+"""Hyper-parameters: what all participants agree on before training, and nothing about data.
+
+This is the one list of them, with their defaults: jobs, estimators and commands take it from here.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Annotated, Any, TypeVar
+
+from pydantic import AfterValidator, Field
+from pydantic.fields import FieldInfo
+
+from privet.config import Config, quoted
+from privet.terms.objective import LARGEST, OBJECTIVES, Objective
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def _known(task: str) -> str:
+    if task not in OBJECTIVES:
+        raise ValueError(f"{quoted(task)!r} is none of {', '.join(OBJECTIVES)}")
+    return task
+
+
+Task = Annotated[str, AfterValidator(_known)]
+"""The name of an objective, as jobs and files have it."""
+
+
+class Params(Config):
+    """The hyper-parameters of one training.
+
+    The defaults are for users; the paper's experiments set `learning_rate=1`. A table costs a
+    federation seconds, so the default is the smallest number of tables at which a moderate rate
+    already does well (docs/decisions/0003-defaults.md).
+    """
+
+    task: Task
+    """The objective's name."""
+    tables: Annotated[int, Field(ge=1, le=10_000, description="How many decision tables.")] = 50
+    """T: trained one after the other."""
+    depth: Annotated[int, Field(ge=1, le=10, description="How many tests in a table, 1 to 10.")] = 5
+    """D: a table has 2^D leaf values."""
+    buckets: Annotated[
+        int, Field(ge=2, le=256, description="How many buckets a feature, 2 to 256.")
+    ] = 32
+    """B: into how many buckets, at most, the owner of a feature cuts it."""
+    l2: Annotated[float, Field(gt=0, description="Regularisation of the leaf values (lambda).")] = (
+        1.0
+    )
+    """Lambda: added to every sum of second derivatives. Positive, so that no quotient is 0/0."""
+    learning_rate: Annotated[
+        float, Field(gt=0, le=1, description="Factor on the leaf values; 1 is the paper's.")
+    ] = 0.3
+    base_score: Annotated[
+        float | None,
+        Field(
+            ge=-LARGEST,
+            le=LARGEST,
+            description="Score before the first table; by default the mean label, or 0.",
+        ),
+    ] = None
+    """None: the label's mean in a regression, which only the label's holder needs to know; 0 in a
+    classification."""
+
+    @property
+    def objective(self) -> Objective:
+        """What is learned."""
+        return OBJECTIVES[self.task]
+
+    @property
+    def leaves(self) -> int:
+        """2^D: how many leaf values a table has."""
+        return 1 << self.depth
+
+    @property
+    def candidates(self) -> int:
+        """B - 1: how many tests of one feature a level chooses among."""
+        return self.buckets - 1
+
+
+def hyper_parameters() -> dict[str, FieldInfo]:
+    """Return the hyper-parameters that have a default, by name."""
+    return {name: field for name, field in Params.model_fields.items() if name != "task"}
+
+
+def spelled_out(
+    annotation: Callable[[FieldInfo], Any] = lambda field: field.annotation,
+) -> Callable[[_Function], _Function]:
+    """Decorate a function of `**params` so that its signature names every hyper-parameter.
+
+    Readers of signatures, such as scikit-learn and the command line, then see all of them, with
+    their defaults, wherever this list grows.
+    """
+
+    def decorate(function: _Function) -> _Function:
+        signature = inspect.signature(function, eval_str=True)
+        own = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
+        kinds = {name: annotation(field) for name, field in hyper_parameters().items()}
+        more = [
+            inspect.Parameter(
+                name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=kinds[name]
+            )
+            for name, field in hyper_parameters().items()
+        ]
+        function.__signature__ = signature.replace(parameters=[*own, *more])  # type: ignore[attr-defined]
+        hints = {p.name: p.annotation for p in own if p.annotation is not p.empty}
+        function.__annotations__ = {**hints, **kinds, "return": signature.return_annotation}
+        return function
+
+    return decorate

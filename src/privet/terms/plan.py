@@ -1,0 +1,62 @@
+"""What the participants and the dealer of one training agree on beforehand, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TypeVar
+
+from privet.terms.objective import Objective
+from privet.terms.params import Params
+
+_Row = TypeVar("_Row")
+
+
+@dataclass(frozen=True)
+class Ownership:
+    """Who has what, by position among the participants."""
+
+    features: tuple[int, ...]
+    """The participant that holds each feature."""
+    active: int
+    """The participant that holds the label."""
+
+    def of(self, participant: int) -> list[int]:
+        """Return which features a participant holds, in the order of its own columns."""
+        return [j for j, owner in enumerate(self.features) if owner == participant]
+
+    def by_feature(self, participant: int, rows: Sequence[_Row]) -> dict[int, _Row]:
+        """Return what a participant has for each of its own columns, by feature."""
+        return dict(zip(self.of(participant), rows, strict=True))
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The public parameters of a training: all that its control flow may depend on."""
+
+    params: Params
+    ownership: Ownership
+    n_samples: int
+    reveal_loss: bool = False
+    """Whether all learn the loss that every table starts from."""
+
+    @property
+    def objective(self) -> Objective:
+        """What is learned."""
+        return self.params.objective
+
+    @property
+    def n_features(self) -> int:
+        """How many features all participants have together."""
+        return len(self.ownership.features)
+
+    @property
+    def start(self) -> float:
+        """The score that every sample starts from, in the unit of what is shared."""
+        return 0.0 if self.objective.own_unit else self.params.base_score or 0.0
+
+    @property
+    def largest_leaf(self) -> Fraction:
+        """The leaf value of the largest weight; one beyond ends a training."""
+        return Fraction(self.params.learning_rate) * self.objective.largest_weight

@@ -1,0 +1,135 @@
+"""Ring elements as messages: every width, every length, and not a bit more than they have."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from privet.arithmetic.rings import BITS, Z36, Ring, integers_modulo
+from privet.arithmetic.wire import decode, encode
+
+WIDTHS = range(1, 65)
+LENGTHS = (0, 1, 2, 3, 7, 8, 9, 15, 16, 17, 31, 64, 100, 1001)
+
+rings = st.sampled_from(WIDTHS).map(integers_modulo) | st.just(BITS)
+
+
+def chunks_of(width: int) -> list[int]:
+    """The powers of two that a width is the sum of, the largest first."""
+    return [1 << k for k in reversed(range(7)) if width >> k & 1]
+
+
+def plain(ring: Ring, values: list[int]) -> bytes:
+    """The message as the module describes it, one chunk at a time."""
+    message, shift = b"", 0
+    for chunk in chunks_of(ring.bits):
+        pieces = [(value >> shift) % (1 << chunk) for value in values]
+        shift += chunk
+        if chunk >= 8:
+            message += b"".join(piece.to_bytes(chunk // 8, "little") for piece in pieces)
+            continue
+        length = -(-len(values) * chunk // 8)
+        packed = [0] * length
+        for i, piece in enumerate(pieces):
+            run, place = divmod(i, length)
+            packed[place] |= piece << (run * chunk)
+        message += bytes(packed)
+    return message
+
+
+def vector(ring: Ring, values: list[int]) -> np.ndarray:
+    return np.array(values, dtype=np.uint64).astype(ring.dtype)
+
+
+def top(ring: Ring) -> int:
+    return (1 << ring.bits) - 1
+
+
+@st.composite
+def messages(draw: st.DrawFn, rings: st.SearchStrategy[Ring] = rings) -> tuple[Ring, list[int]]:
+    ring = draw(rings)
+    extreme = st.sampled_from([0, 1, top(ring), top(ring) >> 1])
+    values = draw(st.lists(extreme | st.integers(0, top(ring)), max_size=70))
+    return ring, values
+
+
+@given(messages())
+def test_what_is_sent_is_received(message: tuple[Ring, list[int]]) -> None:
+    ring, values = message
+    sent = encode(ring, vector(ring, values))
+    assert sent.tobytes() == plain(ring, values)
+    received = decode(ring, sent, len(values))
+    assert received.dtype == ring.dtype
+    assert received.tolist() == values
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_every_width_at_every_length(width: int) -> None:
+    ring = integers_modulo(width)
+    rng = np.random.default_rng(width)
+    for length in LENGTHS:
+        values = rng.integers(0, top(ring), length, dtype=np.uint64, endpoint=True).tolist()
+        sent = encode(ring, vector(ring, values))
+        assert sent.tobytes() == plain(ring, values)
+        assert decode(ring, sent, length).tolist() == values
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_an_element_takes_its_width(width: int) -> None:
+    """To the bit, but for less than a byte of every size of chunks that is left at the end."""
+    ring = integers_modulo(width)
+    chunks = chunks_of(width)
+    assert sum(chunks) == width
+    for length in LENGTHS:
+        count = sum(-(-length * chunk // 8) for chunk in chunks)
+        assert ring.wire_bytes(length) == count
+        assert encode(ring, ring.zeros((length,))).nbytes == count
+        if length % 8 == 0:
+            assert 8 * count == width * length
+        assert 0 <= 8 * count - width * length < 8 * sum(chunk < 8 for chunk in chunks) + 1
+
+
+@given(messages(), st.integers(0, 2**64 - 1))
+def test_upper_bits_never_travel(message: tuple[Ring, list[int]], garbage: int) -> None:
+    """What numpy's words hold above an element is somebody's carries."""
+    ring, values = message
+    littered = vector(ring, [value | garbage << ring.bits & 2**64 - 1 for value in values])
+    sent = encode(ring, littered)
+    assert sent.tobytes() == encode(ring, vector(ring, values)).tobytes()
+    assert decode(ring, sent, len(values)).tolist() == values
+
+
+@given(messages(rings.filter(lambda ring: not ring.is_word)), st.integers(0, 7))
+def test_a_message_at_an_odd_place_in_memory(message: tuple[Ring, list[int]], offset: int) -> None:
+    """As one that is cut out of a larger one may lie; `Letter.read` copies whole words."""
+    ring, values = message
+    sent = encode(ring, vector(ring, values))
+    around = np.full(offset + sent.size + 5, 0xFF, dtype=np.uint8)
+    around[offset : offset + sent.size] = sent
+    received = decode(ring, around[offset : offset + sent.size], len(values))
+    assert received.tolist() == values
+
+
+@given(messages())
+def test_encoding_changes_nothing(message: tuple[Ring, list[int]]) -> None:
+    ring, values = message
+    given_ = vector(ring, values)
+    sent = encode(ring, given_)
+    copy = sent.copy()
+    decode(ring, sent, len(values))
+    assert given_.tolist() == values
+    assert (sent == copy).all()
+
+
+def test_known_messages() -> None:
+    """Literally, so that two versions that disagree do not go unnoticed."""
+    x = vector(Z36, [0x987654321, 0xABCDEF012, 0xD00000003])
+    assert encode(Z36, x).tobytes() == bytes.fromhex("21436587 12f0debc 03000000 d9 0a")
+    bits = vector(integers_modulo(1), [1, 0, 1, 1, 0, 0, 1, 0, 1])
+    # Runs of two: 1 0, 1 1, 0 0, 1 0, 1.
+    assert encode(integers_modulo(1), bits).tolist() == [0b11011, 0b00010]
+    five = vector(integers_modulo(5), [0b10011, 0b01111, 0b11000])
+    # Low nibbles in runs of two, then upper bits in runs of one.
+    assert encode(integers_modulo(5), five).tolist() == [0x83, 0x0F, 0b101]

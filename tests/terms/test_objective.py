@@ -1,0 +1,196 @@
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from privet import DataError
+from privet.arithmetic.rings import Z64, signed
+from privet.arithmetic.shares import Share
+from privet.terms.objective import (
+    OBJECTIVES,
+    Functions,
+    Objective,
+    SharedReal,
+    objective_for,
+    sigmoid,
+)
+
+REGRESSION, CLASSIFICATION = OBJECTIVES["regression"], OBJECTIVES["classification"]
+
+
+@pytest.mark.parametrize(
+    ("label", "objective", "complaint"),
+    [
+        ([1.0], REGRESSION, "1 row.*at least 2"),
+        ([], REGRESSION, "0 row"),
+        ([1.0, np.nan, np.nan], REGRESSION, r"row 2 is nan.*\(2 of 3"),
+        ([0.0, 1.0, np.inf], CLASSIFICATION, "row 3 is inf"),
+        ([3.0, 3.0], REGRESSION, "constant, 3, in all 2 rows"),
+        ([3.0, -1e101], REGRESSION, "row 2 is -1e.101; above 1e.100"),
+        ([1.0, 1.0, 1.0], CLASSIFICATION, "single class"),
+        ([0.0, 1.0, 2.0], CLASSIFICATION, "row 3 is 2; .* needs 0 and 1"),
+    ],
+)
+def test_labels_that_cannot_be_learned(
+    label: list[float], objective: Objective, complaint: str
+) -> None:
+    with pytest.raises(DataError, match=complaint):
+        objective.check_label(np.array(label))
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES.values(), ids=list(OBJECTIVES))
+def test_a_label_is_one_column(objective: Objective) -> None:
+    with pytest.raises(DataError, match=r"one column, not of shape \(3, 2\)"):
+        objective.check_label(np.ones((3, 2)))
+    objective.check_label(np.array([0.0, 1.0, 1.0]))
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES.values(), ids=list(OBJECTIVES))
+@given(st.floats(-20, 20), st.sampled_from([0.0, 1.0]))
+def test_gradients_are_the_derivatives_of_the_loss(
+    objective: Objective, score: float, label: float
+) -> None:
+    target = objective.targets(np.array([label]))
+    step = 1e-5
+
+    def at(x: float) -> tuple[float, float]:
+        scores = np.full(target.shape, x)
+        g, _ = objective.derivatives(scores, target)
+        return objective.mean_loss(scores, target), g[0, 0]
+
+    g, h = objective.derivatives(np.full(target.shape, score), target)
+    assert g.shape == h.shape == target.shape == (1, 1)
+    (loss_up, g_up), (loss_down, g_down) = at(score + step), at(score - step)
+    # A central difference is off by step^2/6 times the third derivative of the loss (at most 0.1),
+    # and by the rounding of the loss (at most 400, in double precision) over 2 * step.
+    rounding = 2**-53 * 400 / step
+    assert abs((loss_up - loss_down) / (2 * step) - g[0, 0]) <= step**2 / 60 + rounding
+    assert abs((g_up - g_down) / (2 * step) - h[0, 0]) <= step**2 / 6 + rounding
+
+
+def test_the_sigmoid_holds_at_both_ends() -> None:
+    with np.errstate(all="raise"):
+        assert sigmoid(np.array([-1e4, 0.0, 1e4])).tolist() == [0.0, 0.5, 1.0]
+
+
+def test_the_first_score() -> None:
+    assert REGRESSION.start(np.array([1.0, 2.0, 6.0])) == 3.0
+    # Exactly summed: in whatever order, and whatever cancels.
+    assert REGRESSION.start(np.array([1e16, 1.0, -1e16, 1.0])) == 0.5
+    assert CLASSIFICATION.start(np.array([0.0, 1.0, 1.0])) == 0.0
+
+
+class Plain(Functions):
+    """Functions on a single participant's shares, which are the values."""
+
+    bits = 40
+
+    def sigmoid(self, score: SharedReal) -> tuple[SharedReal, SharedReal]:
+        p = sigmoid(decoded(score))
+        return real(p, self.bits), real(p * (1 - p), self.bits)
+
+
+def real(values: np.ndarray, bits: int) -> SharedReal:
+    whole = np.rint(values * 2.0**bits).astype(np.int64)
+    return SharedReal(Share(whole.view(np.uint64), Z64), bits)
+
+
+def decoded(x: SharedReal) -> np.ndarray:
+    return signed(x.share.part) / 2.0**x.bits
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES.values(), ids=list(OBJECTIVES))
+@pytest.mark.parametrize("bits", [(26, 26), (26, 30), (30, 26)])
+def test_derivatives_on_shares_are_those_in_the_clear(
+    objective: Objective, bits: tuple[int, int]
+) -> None:
+    """To the rounding of what they are made of, whatever fraction bits scores and targets have."""
+    rng = np.random.default_rng(0)
+    target = objective.targets((rng.random(200) < 0.5).astype(float))
+    score = rng.normal(scale=4, size=target.shape)
+    shared = objective.derivatives_on_shares(Plain(), real(score, bits[0]), real(target, bits[1]))
+    clear = objective.derivatives(score, target)
+    assert (shared[1] is None) == objective.unit_curvature
+    for found, exact in zip(shared, clear, strict=True):
+        if found is None:
+            assert (exact == 1).all()
+        else:
+            assert found.bits >= min(bits)
+            assert np.abs(decoded(found) - exact).max() <= 2.0**-26 + 2.0**-40
+
+
+def test_numbers_with_more_and_fewer_fraction_bits() -> None:
+    x, y = real(np.array([1.5, -2.25]), 4), real(np.array([0.125, 3.0]), 10)
+    for difference, exact in ((x - y, [1.375, -5.25]), (y - x, [-1.375, 5.25])):
+        assert difference.bits == 10
+        assert decoded(difference).tolist() == exact
+    assert x.at(4) is x.share
+    assert signed(x.at(6).part).tolist() == [96, -144]
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES.values(), ids=list(OBJECTIVES))
+def test_bounds_hold(objective: Objective) -> None:
+    """Of every derivative, whatever the score; a regression's are of a label in its unit."""
+    rng = np.random.default_rng(0)
+    label = (rng.random(1000) < 0.5).astype(float)
+    target = objective.targets(label)
+    for scale in (0.0, 1.0, 10.0, 1e4):
+        g, h = objective.derivatives(rng.normal(scale=scale, size=target.shape), target)
+        assert h.min() >= 0
+        assert Fraction(h.max()) <= objective.largest_curvature
+        if not objective.own_unit:
+            assert abs(g.sum()) <= g.size * objective.largest_gradient
+    half = np.full((1, 100), 0.5)
+    g, _ = objective.derivatives(np.zeros((1, 100)), half)
+    assert abs(Fraction(g.sum())) <= 100 * objective.largest_gradient
+    assert objective.largest_weight & (objective.largest_weight - 1) == 0
+
+
+def test_what_scores_say() -> None:
+    scores = np.array([[-1.0, 0.0, 2.0]])
+    assert REGRESSION.prediction(scores).tolist() == [-1.0, 0.0, 2.0]
+    assert CLASSIFICATION.prediction(scores) == pytest.approx(1 / (1 + np.exp(-scores[0])))
+    label = np.array([0.0, 1.0, 1.0])
+    assert REGRESSION.metrics(label, np.array([0.0, 1.0, 4.0])) == {"rmse": pytest.approx(3**0.5)}
+    found = CLASSIFICATION.metrics(label, np.array([0.1, 0.6, 0.4]))
+    assert found == {"accuracy": pytest.approx(2 / 3), "auc": 1.0}
+    assert CLASSIFICATION.metrics(np.ones(3), np.ones(3)) == {"accuracy": 1.0, "auc": None}
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES.values(), ids=list(OBJECTIVES))
+def test_an_objective_is_found_by_its_name(objective: Objective) -> None:
+    assert OBJECTIVES[objective.name] is objective
+    label = np.array([0.0, 1.0, 1.0])
+    target = objective.targets(label)
+    assert target.shape == (objective.outputs, 3)
+    score = np.zeros(target.shape)
+    assert objective.prediction(score).shape == (3,)
+    assert objective.metric in objective.metrics(label, objective.prediction(score))
+
+
+@pytest.mark.parametrize(
+    ("label", "objective"),
+    [
+        ([0, 1], CLASSIFICATION),
+        ([0, 0], CLASSIFICATION),
+        ([0, 1, 2], REGRESSION),
+        ([0.5], REGRESSION),
+    ],
+)
+def test_what_a_label_seems_to_ask_for(label: list[float], objective: Objective) -> None:
+    assert objective_for(np.array(label, dtype=float)) is objective
+
+
+def test_defaults_of_objectives() -> None:
+    """Literally: they are in files, reports and other participants' expectations."""
+    assert list(OBJECTIVES) == ["regression", "classification"]
+    found = [
+        (o.outputs, o.own_unit, o.unit_curvature, o.largest_weight, o.even_start, o.prediction_bits)
+        for o in OBJECTIVES.values()
+    ]
+    assert found == [(1, True, True, 8, False, 12), (1, False, False, 64, True, 10)]
+    assert [o.metric for o in OBJECTIVES.values()] == ["rmse", "auc"]

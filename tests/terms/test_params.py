@@ -1,0 +1,199 @@
+"""There is one list of hyper-parameters: whoever takes some takes these, with these defaults."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import numpy as np
+import pytest
+import typer
+from pydantic_core import PydanticUndefined
+from typer.testing import CliRunner
+
+from privet import Experiment, ParameterError, Params, PrivetClassifier, PrivetRegressor, run
+from privet.cli.app import app
+from privet.cli.simulate import simulate
+from privet.files.job import Job
+from privet.terms.objective import OBJECTIVES
+from privet.terms.params import hyper_parameters, spelled_out
+
+DEFAULTS = {name: field.default for name, field in Params.model_fields.items() if name != "task"}
+ESTIMATORS = (PrivetClassifier, PrivetRegressor)
+# For every hyper-parameter, another value than its default.
+OTHERS: dict[str, Any] = {
+    "tables": 3,
+    "depth": 2,
+    "buckets": 8,
+    "l2": 0.5,
+    "learning_rate": 0.75,
+    "base_score": 0.25,
+}
+
+
+def test_the_list() -> None:
+    """Literally, so that a default does not change unnoticed."""
+    assert DEFAULTS == {
+        "tables": 50,
+        "depth": 5,
+        "buckets": 32,
+        "l2": 1.0,
+        "learning_rate": 0.3,
+        "base_score": None,
+    }
+    assert Params.model_fields["task"].default is PydanticUndefined
+    assert {name: field.default for name, field in hyper_parameters().items()} == DEFAULTS
+    assert OTHERS.keys() == DEFAULTS.keys()
+    assert all(OTHERS[name] != default for name, default in DEFAULTS.items())
+    for name, field in hyper_parameters().items():
+        assert field.description, name
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+def test_estimators_have_it(estimator: Any) -> None:
+    own = {"protocol": "masked", "partition": 2}
+    parameters = inspect.signature(estimator).parameters
+    assert {name: p.default for name, p in parameters.items()} == {**own, **DEFAULTS}
+    assert {p.kind for p in parameters.values()} == {inspect.Parameter.KEYWORD_ONLY}
+    assert estimator().get_params() == {**own, **DEFAULTS}
+    assert estimator(**OTHERS).get_params() == {**own, **OTHERS}
+    with pytest.raises(TypeError, match="colour"):
+        estimator(colour=1)
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+def test_estimators_train_with_it(estimator: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What reaches the training is what was given, and the defaults for the rest."""
+    given: list[Params] = []
+
+    class EnoughError(Exception):
+        pass
+
+    def stop(_: object, __: object, params: Params, *___: object) -> None:
+        given.append(params)
+        raise EnoughError
+
+    monkeypatch.setattr("privet.estimator.train", stop)
+    X, y = np.arange(12.0).reshape(6, 2), [0, 1, 0, 1, 1, 1]
+    for chosen in ({}, OTHERS, {"tables": np.int64(3), "l2": 2, "base_score": np.float32(0.5)}):
+        with pytest.raises(EnoughError):
+            estimator(**chosen).fit(X, y)
+    task = "classification" if estimator is PrivetClassifier else "regression"
+    assert given == [
+        Params(task=task),
+        Params(task=task, **OTHERS),
+        Params(task=task, tables=3, l2=2.0, base_score=0.5),
+    ]
+
+
+def options() -> dict[str, Any]:
+    """The options of `privet simulate`, by name."""
+    command: Any = typer.main.get_command(app)
+    return {option.name: option for option in command.commands["simulate"].params}
+
+
+def test_simulate_has_it() -> None:
+    own = {name for name, p in inspect.signature(simulate).parameters.items()} - DEFAULTS.keys()
+    found = options()
+    assert found.keys() == own | DEFAULTS.keys()
+    for name, default in DEFAULTS.items():
+        option = found[name]
+        assert option.default == default, name
+        assert option.opts == ["--" + name.replace("_", "-")]
+        assert option.help == Params.model_fields[name].description
+        assert not option.required
+    assert found["data"].opts == ["--data"]
+    assert found["data"].required
+    assert found["id_"].opts == ["--id"]
+    assert found["protocol"].default == "masked"
+    for name in own:
+        assert found[name].help, name
+    shown = CliRunner().invoke(app, ["simulate", "--help"], env={"COLUMNS": "200"})
+    assert shown.exit_code == 0
+    for internal in ("typing", "Annotated", "FieldInfo", "None"):
+        assert internal not in shown.output
+
+
+def test_simulate_passes_it_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[Experiment] = []
+
+    def stop(experiment: Experiment, *_: object) -> None:
+        given.append(experiment)
+        raise typer.Exit
+
+    monkeypatch.setattr("privet.cli.simulate.run", stop)
+    command: Any = typer.main.get_command(app)
+    spelled = [f"--{name.replace('_', '-')}={value}" for name, value in OTHERS.items()]
+    for arguments in ([], spelled):
+        command(["simulate", "--data=breast-cancer", *arguments], standalone_mode=False)
+    assert [experiment.params for experiment in given] == [DEFAULTS, OTHERS]
+    for name, value in OTHERS.items():
+        assert type(given[1].params[name]) is type(value), name
+
+
+def job(**params: Any) -> Job:
+    contacts = [{"address": f"127.0.0.1:{7400 + k}", "fingerprint": f"{k:064x}"} for k in range(3)]
+    return Job.parse(
+        {
+            "name": "churn",
+            "task": "regression",
+            "params": params,
+            "dealer": contacts[0],
+            "participants": [
+                {"name": "bank", "role": "active", **contacts[1]},
+                {"name": "shop", **contacts[2]},
+            ],
+        }
+    )
+
+
+def test_a_job_has_it() -> None:
+    assert job().hyper_parameters() == Params(task="regression")
+    assert job(**OTHERS).hyper_parameters() == Params(task="regression", **OTHERS)
+    for name, value in OTHERS.items():
+        changed = job(**{name: value})
+        assert changed.work()[name] == value
+        assert changed.digest != job().digest
+    assert job().work().items() >= {"task": "regression", **DEFAULTS}.items()
+    with pytest.raises(ParameterError, match=r"params\.colour: is not known"):
+        job(colour=1)
+    with pytest.raises(ParameterError, match=r"params\.task: is the job's own key"):
+        job(task="regression")
+
+
+def test_an_experiment_has_it() -> None:
+    few = {**OTHERS, "tables": 1}
+    experiment = Experiment(data="breast-cancer", n_parties=2, protocol="plain", params=few)
+    _, report = run(experiment)
+    assert report.params == Params(task="classification", **few)
+
+
+def test_a_function_that_takes_them_spells_them_out() -> None:
+    """Its own parameters first, then the list; called, it takes what it is given."""
+
+    @spelled_out(lambda field: str(field.annotation))
+    def function(own: int, *, other: str = "x", **params: Any) -> dict[str, Any]:
+        return {"own": own, "other": other, **params}
+
+    signature = inspect.signature(function)
+    assert list(signature.parameters) == ["own", "other", *DEFAULTS]
+    assert {n: p.default for n, p in signature.parameters.items() if n in DEFAULTS} == DEFAULTS
+    assert function.__annotations__["tables"] == str(int)
+    assert "params" not in function.__annotations__
+    assert function(1, l2=2.0) == {"own": 1, "other": "x", "l2": 2.0}
+
+
+@pytest.mark.parametrize("task", list(OBJECTIVES))
+def test_an_objective_comes_with_the_task(task: str) -> None:
+    assert Params(task=task).objective is OBJECTIVES[task]
+    params = Params(task=task, depth=3, buckets=8)
+    assert (params.leaves, params.candidates) == (8, 7)
+
+
+def test_an_unknown_task_is_quoted_and_cut() -> None:
+    with pytest.raises(ParameterError, match="task: 'ranking' is none of regression, classif"):
+        Params(task="ranking")
+    with pytest.raises(ParameterError) as caught:
+        Params(task="\x1b[2J" + "x" * 1000)
+    assert "\x1b" not in str(caught.value)
+    assert len(str(caught.value)) < 200

@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+from fractions import Fraction
+
+import pytest
+
+from privet import Params
+from privet.terms.objective import OBJECTIVES
+from privet.terms.plan import Ownership, Plan
+
+OWNERSHIP = Ownership((0, 2, 0, 1, 2), 2)
+
+
+def test_who_has_what() -> None:
+    assert [OWNERSHIP.of(k) for k in range(4)] == [[0, 2], [3], [1, 4], []]
+    assert OWNERSHIP.by_feature(2, ["a", "b"]) == {1: "a", 4: "b"}
+    assert OWNERSHIP.by_feature(3, []) == {}
+    with pytest.raises(ValueError, match="shorter"):
+        OWNERSHIP.by_feature(2, ["a"])
+
+
+def test_a_plan_is_of_its_params() -> None:
+    plan = Plan(Params(task="regression", learning_rate=0.25), OWNERSHIP, 100)
+    assert plan.objective is OBJECTIVES["regression"]
+    assert plan.n_features == 5
+    assert plan.largest_leaf == Fraction(2)
+    assert not plan.reveal_loss
+    assert Plan(Params(task="classification"), OWNERSHIP, 9).largest_leaf == Fraction(0.3) * 64
+
+
+@pytest.mark.parametrize(
+    ("task", "base_score", "start"),
+    [
+        ("regression", None, 0.0),
+        ("regression", 7.0, 0.0),  # which its holder subtracts, and nobody else needs to know
+        ("classification", None, 0.0),
+        ("classification", -0.5, -0.5),
+    ],
+)
+def test_where_scores_start(task: str, base_score: float | None, start: float) -> None:
+    assert Plan(Params(task=task, base_score=base_score), OWNERSHIP, 9).start == start

@@ -32,10 +32,11 @@ import numpy as np
 import numpy.typing as npt
 
 from privet.arithmetic.rings import Ring, RingArray
-from privet.arithmetic.shares import Share
+from privet.arithmetic.shares import Elements, Share
 from privet.gates.gate import Gate
 from privet.runtime.correlations import Sink, Source
 from privet.runtime.dealer import Dealer
+from privet.runtime.letters import Letter
 from privet.runtime.runtime import Runtime
 from privet.transport.channel import Expected
 from tests.privacy.stage import (
@@ -93,6 +94,11 @@ def check_streams(session: Session) -> None:
     ]
     if len(set(seeds)) < len(seeds):
         raise Unexplained("two streams have the same seed")
+    for seen in session.seen:
+        for name in ("shared", "private", "own"):
+            places = seen.stream(name).places
+            if len(set(places)) < len(places):
+                raise Unexplained(f"two draws of the stream {name!r} have the same place")
 
 
 def compare(first: Session, second: Session, honest: int) -> None:
@@ -170,7 +176,7 @@ def solve(session: Session, honest: int, other: Any) -> Solution:
     exchange = _Exchange()
     solver = _Solver(session, honest, exchange)
     dealer = _SolvingDealer(session, honest, exchange)
-    call = Gate.__call__
+    call: Callable[..., Any] = Gate.__call__
 
     def solving(gate: Gate, runtime: Runtime, *values: Any, **options: Any) -> Any:
         if runtime is solver:
@@ -435,8 +441,6 @@ def _moved(
         moved[was] = draw.part[now]
         return moved
     kind = draw.ring
-    if shown.kind == "publish":
-        now, raised, was = (kind.from_wire(x, draw.part.size) for x in (now, raised, was))
     now, raised, was = (kind.reduce(x).reshape(-1) for x in (now, raised, was))
     if (
         now.size != draw.part.size
@@ -478,10 +482,10 @@ class _SolvingDealer(Dealer):
         self._place += 1
         return [self._part(k, "shared", place) for k in range(self.n_parties)]
 
-    def derive(self, value: RingArray, ring: Ring) -> None:
+    def deal(self, value: RingArray, ring: Ring) -> Elements:
         place = self._place
         self._place += 1
-        turn = self._next_turn(value.nbytes)
+        turn = self._next_turn(Letter.of(ring, value.shape).nbytes)
         others = ring.zeros(value.shape)
         for k in range(self.n_parties):
             if k != self._honest:
@@ -493,6 +497,7 @@ class _SolvingDealer(Dealer):
         # Nobody else sees a correction that the honest participant gets: no draw need move for it.
         script = draw.drawn if turn == self._honest else _script(draw, share)
         self._talk.deliver(place, share, script)
+        return Elements(value, ring)
 
     def permutation(self, length: int, owner: int) -> npt.NDArray[np.intp]:
         return self._private_draw(owner)

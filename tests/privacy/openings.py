@@ -9,15 +9,14 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from privet.config import Task
-from tests.privacy.cases import prediction, training, twins, uniform_cases
+from tests.privacy.cases import prediction, training, twins, two_stages, uniform_cases
 from tests.privacy.explain import Hidden, solve
 from tests.privacy.stage import Randomness, perform
 
 PAGE = Path(__file__).parents[2] / "docs" / "privacy.md"
 START, END = "<!-- openings: begin -->\n", "<!-- openings: end -->\n"
 _MASKS = {"open": "dealt", "publish": "owner's", "note": "owner's permutation"}
-TASKS: tuple[Task, Task] = ("regression", "classification")
+TASKS: tuple[str, str] = ("regression", "classification")
 
 
 def hidden(protocol: str) -> tuple[list[Hidden], int]:
@@ -25,9 +24,10 @@ def hidden(protocol: str) -> tuple[list[Hidden], int]:
     found = []
     for task in TASKS:
         program, data = training(protocol, task, 3, 0, tables=1, **_terms(protocol))
-        session = perform(program, data, Randomness("openings"))
         own, _ = data[0]
-        found.append(solve(session, 0, (twins(own), None)).hidden)
+        with two_stages():
+            session = perform(program, data, Randomness("openings"))
+            found.append(solve(session, 0, (twins(own), None)).hidden)
     asking, asked = prediction(protocol, 3, 0, 1)
     session = perform(asking, asked, Randomness("openings"))
     found.append(solve(session, 0, asked[0]).hidden)
@@ -43,7 +43,9 @@ def tested(protocol: str) -> Counter[str]:
     """Return how many opened elements of each step the tests of uniformity look at."""
     counts: Counter[str] = Counter()
     for program, data in uniform_cases(protocol):
-        for step, _, value in perform(program, data, Randomness("uniform")).seen[0].opened:
+        with two_stages():
+            session = perform(program, data, Randomness("uniform"))
+        for step, _, value in session.seen[0].opened:
             counts[step] += value.size
     return counts
 

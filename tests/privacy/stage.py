@@ -18,8 +18,9 @@ from unittest import mock
 
 import numpy as np
 import numpy.typing as npt
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
-from privet.arithmetic.prg import Prg
+from privet.arithmetic.prg import SEED_BYTES, Place, Prg
 from privet.arithmetic.rings import Ring, RingArray
 from privet.arithmetic.shares import Share
 from privet.errors import PeerError
@@ -32,22 +33,41 @@ from privet.transport.memory import memory_channels
 from tests.runtime.harness import Received, RecordingChannel
 
 
+def key_stream(seed: bytes, place: Place, count: int) -> npt.NDArray[np.uint8]:
+    """Return what AES gives for a place, worked out anew: what a draw must consist of."""
+    name = f"{place.kind}|{place.path}|{place.slot}".encode()
+    digest = hashlib.blake2b(name, digest_size=12, person=b"privet place").digest()
+    key = hashlib.blake2b(seed, digest_size=16, person=b"privet prg").digest()
+    stream = Cipher(algorithms.AES128(key), modes.CTR(digest + bytes(4))).encryptor()
+    return np.frombuffer(stream.update(bytes(count)), dtype=np.uint8)
+
+
 class Stream(Prg):
     """A stream that writes down what is drawn from it, or gives what it is told to."""
 
     def __init__(self, seed: bytes, script: Sequence[RingArray] | None = None) -> None:
         super().__init__(seed)
-        self.seed = seed
         self.drawn: list[RingArray] = []
+        self.places: list[Place] = []
         self._script = script
 
-    def uniform(self, shape: tuple[int, ...], ring: Ring) -> RingArray:
-        return self._note(super().uniform(shape, ring))
+    def uniform(
+        self, place: Place, shape: tuple[int, ...], ring: Ring, rows: slice | None = None
+    ) -> RingArray:
+        assert rows is None, "what is drawn in part must be joined before it is moved"
+        drawn = super().uniform(place, shape, ring)
+        expected = key_stream(self.seed, place, drawn.nbytes).view(ring.dtype).reshape(shape)
+        assert np.array_equal(drawn, expected), f"a draw at {place} is not the key stream"
+        return self._note(place, drawn)
 
-    def permutation(self, length: int) -> npt.NDArray[np.intp]:
-        return self._note(super().permutation(length))
+    def permutation(self, place: Place, length: int) -> npt.NDArray[np.intp]:
+        drawn = super().permutation(place, length)
+        keys = key_stream(self.seed, place, 8 * length).view(np.uint64)
+        assert np.array_equal(drawn, np.argsort(keys, kind="stable")), "a permutation of few keys"
+        return self._note(place, drawn)
 
-    def _note(self, value: RingArray) -> RingArray:
+    def _note(self, place: Place, value: RingArray) -> RingArray:
+        self.places.append(place)
         if self._script is not None:
             told = self._script[len(self.drawn)]
             assert told.shape == value.shape, "the script is for another program"
@@ -90,7 +110,7 @@ class Randomness:
             for module in ("party", "correlations", "seeds"):
                 place = f"privet.runtime.{module}.fresh_seed"
                 stack.enter_context(mock.patch(place, self.fresh_seed))
-            for module in ("party", "dealer"):
+            for module in ("party", "supplied", "dealer"):
                 stack.enter_context(mock.patch(f"privet.runtime.{module}.Prg", self.stream))
             yield
 
@@ -117,12 +137,17 @@ class Watched(Party):
         self._inside = 0
         super().__init__(*arguments)
 
-    def _remember(self, name: str, ring: Ring | None, ask: Callable[[], RingArray]) -> RingArray:
+    def _remember(
+        self, name: str, ring: Ring | None, ask: Callable[[], RingArray], *, exact: bool = True
+    ) -> RingArray:
         stream = getattr(self, f"_{name}")
         before = len(stream.drawn) if isinstance(stream, Stream) else 0
         part = ask()
         new = stream.drawn[before:] if isinstance(stream, Stream) else []
         drawn = new[0] if len(new) == 1 else None
+        if exact and isinstance(stream, Stream):
+            fresh = drawn is not None and np.array_equal(part, drawn)
+            assert fresh, f"at step {self.step_name!r}, a mask is not what was drawn for it"
         self.draws[name].append(Draw(self.step_name, ring, part.copy(), drawn))
         return part
 
@@ -132,7 +157,8 @@ class Watched(Party):
 
     def derived(self, shape: tuple[int, ...], ring: Ring) -> Share:
         ask = super().derived
-        return Share(self._remember("shared", ring, lambda: ask(shape, ring).part), ring)
+        part = self._remember("shared", ring, lambda: ask(shape, ring).part, exact=False)
+        return Share(part, ring)
 
     def private(self, shape: tuple[int, ...], ring: Ring, owner: int) -> RingArray | None:
         found = super().private
@@ -171,8 +197,12 @@ class Watched(Party):
             return super().open_counting_wraps(masked)
 
     def open_to_owners(
-        self, masked: Share, owners: Sequence[int], notes: Sequence[Array | None], note: Expected
-    ) -> tuple[dict[int, RingArray], list[Array]]:
+        self,
+        masked: Share,
+        owners: Sequence[int],
+        notes: Sequence[RingArray | None],
+        note: tuple[Ring, int],
+    ) -> tuple[dict[int, RingArray], list[RingArray]]:
         self._show_parts("open", [masked.part], [masked.ring])
         own = [content for content in notes if content is not None]
         self._show_parts("note", own, None)
@@ -191,15 +221,28 @@ class Watched(Party):
         return super().reveal_choice(choice, owners, details, what)
 
     def publish(
-        self, own: Sequence[Array], kinds: Sequence[Sequence[Expected]]
-    ) -> Iterator[tuple[int, int, Array]]:
-        self._show_parts("publish", own, None)
-        return super().publish(own, kinds)
+        self, own: Sequence[RingArray], counts: Sequence[int], shape: tuple[int, ...], ring: Ring
+    ) -> Iterator[tuple[int, int, RingArray]]:
+        self._show_parts("publish", own, [ring] * len(own))
+        return super().publish(own, counts, shape, ring)
 
 
 def _sure(value: RingArray | None) -> RingArray:
     assert value is not None
     return value
+
+
+class WatchedChannel(RecordingChannel):
+    """A channel that also keeps what goes to the dealer."""
+
+    def __init__(self, inner: Channel) -> None:
+        super().__init__(inner)
+        self.to_dealer: list[Array] = []
+
+    def send(self, peer: str, array: Array, tag: int = 0) -> None:
+        if peer == DEALER:
+            self.to_dealer.append(array.copy())
+        super().send(peer, array, tag)
 
 
 class RecordingSink(Sink):
@@ -230,6 +273,7 @@ class Seen:
     """Everything that was opened to it, with its step and ring."""
     received: list[Received] = field(default_factory=list)
     from_dealer: list[Received] = field(default_factory=list)
+    to_dealer: list[Array] = field(default_factory=list)
 
     @property
     def runtime(self) -> Watched:
@@ -263,7 +307,7 @@ def perform(program: Program, inputs: Sequence[Any], randomness: Randomness | No
     session = Session(program, inputs, randomness, names, [Seen() for _ in names])
 
     def party(index: int) -> None:
-        seen, channel = session.seen[index], RecordingChannel(channels[names[index]])
+        seen, channel = session.seen[index], WatchedChannel(channels[names[index]])
         with channel:
             runtime = Watched(index, names, channel, LiveSource(channel, DEALER))
             channel.inner.where = lambda: runtime.step_name
@@ -272,6 +316,7 @@ def perform(program: Program, inputs: Sequence[Any], randomness: Randomness | No
                 (step, ring, value.copy())
             )
             seen.received, seen.from_dealer = channel.received, channel.corrections
+            seen.to_dealer = channel.to_dealer
             seen.result = program(runtime, inputs[index])
             runtime.finish()
 
@@ -288,6 +333,9 @@ def perform(program: Program, inputs: Sequence[Any], randomness: Randomness | No
     }
     with contextlib.nullcontext() if randomness is None else randomness.installed():
         run_threads({**bodies, DEALER: dealer})
+    for seen in session.seen:
+        told = [(array.dtype.name, array.shape) for array in seen.to_dealer]
+        assert told == [("uint8", (SEED_BYTES,))], "the dealer is told more than a nonce"
     return session
 
 

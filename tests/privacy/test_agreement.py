@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import hashlib
 import hmac
@@ -10,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from privet.errors import PeerError
+from privet.errors import DisagreementError, PeerError
 from privet.federation.agreement import Statement, agree
 from privet.federation.messages import pack, receive
 from privet.files.job import Job
@@ -47,6 +48,43 @@ def test_nobody_gets_ids_to_search(job: Job) -> None:
     for each in stated[:2]:
         assert each.nonce.encode() not in for_dealer
         assert bytes.fromhex(each.nonce) not in for_dealer
+
+
+def test_the_key_for_ids_is_another_every_time(job: Job) -> None:
+    """It is made of what participants draw, so digests of two sessions do not match either."""
+    nonces = [statement(job).nonce for _ in range(4)]
+    assert len(set(nonces)) == 4
+
+
+def test_ids_that_differ_are_not_told(job: Job) -> None:
+    """Participants learn that ids differ, and no digest to try ids on: in no writing."""
+    channels = memory_channels([*NAMES, "dealer"])
+    received: dict[str, list[bytes]] = {}
+    digests: list[bytes] = []
+    for name, channel in channels.items():
+
+        def listen(
+            peer: str, expected: Any, tag: int = 0, me: str = name, inner: Any = channel.receive
+        ) -> Any:
+            array = inner(peer, expected, tag)
+            received.setdefault(me, []).append(array.tobytes())
+            return array
+
+        channel.receive = listen  # type: ignore[method-assign]
+    stated = [statement(job), statement(job), Statement.of(job)]
+    ids = {NAMES[0]: np.array(["x", "y", "z"]), NAMES[1]: np.array(["x", "y", "w"])}
+    found = agreeing(job, *stated, channels=channels, ids=ids)
+    assert all(isinstance(error, DisagreementError) for error in found.values())
+    key = b"".join(bytes.fromhex(each.nonce) for each in stated[:2])
+    for own in ids.values():
+        digests.append(hmac.new(key, pack(own.tolist()), hashlib.sha256).digest())
+    at_dealer = b"".join(received["dealer"])
+    assert all(digest in at_dealer for digest in digests)
+    for name in NAMES:
+        told = b"".join(received[name])
+        for digest in digests:
+            writings = [digest, digest.hex().encode(), base64.b64encode(digest)]
+            assert not [writing for writing in writings if writing[:12] in told]
 
 
 def test_what_the_dealer_is_not_told(job: Job) -> None:

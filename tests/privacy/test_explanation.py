@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 from privet.boosting.federation import PartyData
-from privet.config import Task
 from tests.privacy.cases import (
     mirror,
     other_label,
@@ -21,19 +20,20 @@ from tests.privacy.cases import (
     prediction,
     training,
     twins,
+    two_stages,
 )
 from tests.privacy.explain import check_inverse, explain
 from tests.privacy.stage import Randomness, perform
 
 ROLES = [(n, honest) for n in (2, 3, 4) for honest in range(n)]
-TASKS: list[Task] = ["regression", "classification"]
+TASKS: list[str] = ["regression", "classification"]
 
 
 @pytest.fixture(params=["all-to-all", "in-slices"])
 def openings(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both ways in which openings travel, whatever their size."""
     if request.param == "in-slices":
-        monkeypatch.setattr("privet.runtime.opening.ALL_TO_ALL_BYTES", 0)
+        monkeypatch.setattr("privet.runtime.opening.USUAL_BYTES", 0)
 
 
 def changed(*changes: Callable[[PartyData], PartyData]) -> Callable[[Any], Any]:
@@ -58,7 +58,7 @@ def test_prediction(protocol: str, n: int, honest: int, whose: str) -> None:
     part, batches = data[honest]
     other = other_leaves(part)
     if recipient == honest:  # nobody else has an output, so the predictions may differ, too
-        other = replace(part, leaf_shares=part.leaf_shares[:, ::-1].copy())
+        other = replace(part, leaf_shares=part.leaf_shares[..., ::-1].copy())
     found = explain(session, honest, (other, [-x for x in batches]))
     predictions = [s.seen[recipient].result[0] for s in (session, found)]
     assert len(set(predictions[0].tolist())) > 1
@@ -83,7 +83,7 @@ def test_batches_of_a_service(protocol: str, honest: int) -> None:
 
 @pytest.mark.parametrize("n", [2, 3, 4])
 @pytest.mark.parametrize("task", TASKS)
-def test_training_with_other_labels(task: Task, n: int) -> None:
+def test_training_with_other_labels(task: str, n: int) -> None:
     """The label turned round, and with it every leaf value and every gradient."""
     program, data = training("masked", task, n, n - 1)
     session = perform(program, data, Randomness("labels"))
@@ -99,7 +99,7 @@ def test_training_with_other_labels(task: Task, n: int) -> None:
 @pytest.mark.usefixtures("openings")
 @pytest.mark.parametrize(("n", "honest"), ROLES)
 @pytest.mark.parametrize("task", TASKS)
-def test_training_with_other_features(task: Task, n: int, honest: int) -> None:
+def test_training_with_other_features(task: str, n: int, honest: int) -> None:
     """Other rows, and other buckets of the tests: the columns of twins, exchanged and mirrored."""
     program, data = training("masked", task, n, honest)
     session = perform(program, data, Randomness("training"))
@@ -111,9 +111,21 @@ def test_training_with_other_features(task: Task, n: int, honest: int) -> None:
     assert (before + after == 2).all()  # the other side of the same cut
 
 
+@pytest.mark.parametrize(("n", "honest"), [(2, 0), (3, 2)])
+@pytest.mark.parametrize("task", TASKS)
+def test_training_of_many_tables_and_levels(task: str, n: int, honest: int) -> None:
+    """What a small training leaves out: levels of several nodes, later tables, and tournaments of
+    two stages."""
+    for shape in ({"tables": 1, "depth": 3}, {"tables": 5, "depth": 1}):
+        program, data = training("masked", task, n, honest, **shape)
+        with two_stages():
+            session = perform(program, data, Randomness("large"))
+            explain(session, honest, changed(twins, mirror)(data[honest]))
+
+
 @pytest.mark.parametrize("n", [2, 3])
 @pytest.mark.parametrize("task", TASKS)
-def test_training_that_reveals_the_loss(task: Task, n: int) -> None:
+def test_training_that_reveals_the_loss(task: str, n: int) -> None:
     """The loss is the same for twins: what leads to it is explained, too."""
     program, data = training("masked", task, n, 0, reveal_loss=True)
     session = perform(program, data, Randomness("loss"))
@@ -122,7 +134,7 @@ def test_training_that_reveals_the_loss(task: Task, n: int) -> None:
 
 @pytest.mark.parametrize(("n", "honest"), [(2, 0), (2, 1), (3, 1), (3, 2)])
 @pytest.mark.parametrize("task", TASKS)
-def test_resumed_training(task: Task, n: int, honest: int) -> None:
+def test_resumed_training(task: str, n: int, honest: int) -> None:
     """Two sessions: a training that is cut short, and the rest of it under fresh masks."""
     changes = [twins, mirror] + ([other_label] if honest == n - 1 else [])
     program, data = training("masked", task, n, honest, tables=1)
@@ -137,9 +149,9 @@ def test_resumed_training(task: Task, n: int, honest: int) -> None:
 
 @pytest.mark.parametrize(("n", "honest"), [(2, 0), (2, 1), (3, 0), (3, 2), (4, 1)])
 @pytest.mark.parametrize("task", TASKS)
-def test_training_by_the_paper_s_protocol(task: Task, n: int, honest: int) -> None:
+def test_training_by_the_paper_s_protocol(task: str, n: int, honest: int) -> None:
     """It reveals the best bucket of every feature, so columns cannot be mirrored here."""
     changes = [twins] + ([other_label] if honest == n - 1 else [])
-    program, data = training("paper", task, n, honest, tables=1)
+    program, data = training("paper", task, n, honest, tables=2 if n == 2 else 1)
     session = perform(program, data, Randomness("paper"))
     explain(session, honest, changed(*changes)(data[honest]))

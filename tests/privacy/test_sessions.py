@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable
-from itertools import pairwise
+from itertools import combinations
+from pathlib import Path
+from unittest import mock
 
+import numpy as np
 import pytest
 
-from privet.arithmetic.rings import Z8, Ring, RingArray
-from privet.config import Task
+from privet.arithmetic.prg import Place, fresh_seed
+from privet.arithmetic.rings import Z8, Z64, Ring, RingArray
+from privet.runtime.correlations import FileSink, FileSource
+from privet.runtime.dealer import Dealer
 from privet.runtime.party import Party
 from privet.runtime.runtime import Runtime
+from privet.runtime.seeds import draw_seeds
 from tests.privacy.cases import prediction, training
-from tests.privacy.stage import Session, perform
+from tests.privacy.stage import Session, Stream, perform
 from tests.privacy.uniform import groups, unfair
 
 Opened = tuple[str, Ring, RingArray]
@@ -48,7 +55,7 @@ def assert_unrelated(one: Session, other: Session) -> None:
 
 @pytest.mark.parametrize("protocol", ["masked", "paper"])
 @pytest.mark.parametrize("task", ["regression", "classification"])
-def test_two_trainings_on_the_same_data(protocol: str, task: Task) -> None:
+def test_two_trainings_on_the_same_data(protocol: str, task: str) -> None:
     program, data = training(protocol, task, 3, 0, tables=6 if protocol == "masked" else 1)
     assert_unrelated(*(perform(program, data, None) for _ in range(2)))
 
@@ -59,20 +66,26 @@ def test_two_predictions_of_the_same_rows(protocol: str) -> None:
     assert_unrelated(*(perform(program, data, None) for _ in range(2)))
 
 
-def test_openings_of_one_session_have_masks_of_their_own() -> None:
+@pytest.mark.parametrize("case", ["masked", "paper", "prediction"])
+def test_openings_of_one_session_have_masks_of_their_own(case: str) -> None:
     """Those of the same step, ring and shape differ by uniform numbers, too."""
-    program, data = training("masked", "classification", 3, 0, tables=8)
-    opened = perform(program, data, None).seen[0].opened
+    tables = 8 if case == "masked" else 2
+    session = (
+        perform(*prediction("masked", 3, 0, 1, sizes=(70,) * 8), None)
+        if case == "prediction"
+        else perform(*training(case, "classification", 3, 0, tables=tables), None)
+    )
+    opened = session.seen[0].opened
     kinds: dict[tuple[str, Ring, tuple[int, ...]], list[Opened]] = {}
     for step, ring, value in opened:
         kinds.setdefault((step, ring, value.shape), []).append((step, ring, value))
     pairs = [
         pair
         for members in kinds.values()
-        for first, second in pairwise(members)
+        for first, second in combinations(members, 2)
         for pair in differences([first], [second])
     ]
-    assert len(pairs) > 100
+    assert len(pairs) > 80
     assert [alarm for group in groups(pairs) for alarm in unfair(group)] == []
 
 
@@ -92,8 +105,55 @@ def test_no_two_streams_are_the_same() -> None:
     def program(runtime: Runtime, _: object) -> None:
         if isinstance(runtime, Party):
             for prg in (runtime._shared, runtime._private, runtime._own):
-                streams.append(prg.bytes(64).tobytes())
+                streams.append(prg.uniform(Place("test", (), 0), (8,), Z64).tobytes())
 
     for _ in range(2):
         perform(program, [None] * 3, None)
     assert len(set(streams)) == 18
+
+
+def test_a_long_draw_is_one_stream() -> None:
+    """Across the pieces that it is made in: `Stream` compares it with AES itself."""
+    drawn = Stream(bytes(32)).uniform(Place("long", (), 0), (400_000,), Z64)
+    assert drawn.nbytes > 3 << 20
+    assert len(np.unique(drawn)) == drawn.size
+
+
+def test_a_seed_is_all_that_the_system_gives(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+
+    def urandom(count: int) -> bytes:
+        asked.append(count)
+        return bytes(range(count))
+
+    monkeypatch.setattr("os.urandom", urandom)
+    assert fresh_seed() == bytes(range(32))
+    assert asked == [32]
+
+
+def test_every_bit_of_part_and_nonce_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A seed is another one if a bit of either is: nothing of them is cut off."""
+    parts = [bytes(32)]
+    monkeypatch.setattr("privet.runtime.seeds.fresh_seed", lambda: parts[-1])
+    seeds = set(draw_seeds([bytes(32)])[1])
+    flips = [(1 << bit).to_bytes(32, "little") for bit in range(256)]
+    for nonce in flips:
+        seeds |= set(draw_seeds([nonce])[1])
+    for part in flips:
+        parts.append(part)
+        seeds |= set(draw_seeds([bytes(32)])[1])
+    assert len(seeds) == 513
+
+
+def test_files_are_made_with_the_nonces_they_were_ordered_with(tmp_path: Path) -> None:
+    """The dealer's parts repeated, as from a backup: the files' seeds differ all the same."""
+    seeds = []
+    for number in range(2):
+        nonces = [bytes([number]) * 32, bytes([number + 2]) * 32]
+        paths = [tmp_path / f"{number}-{k}" for k in range(2)]
+        with mock.patch("privet.runtime.seeds.fresh_seed", return_value=bytes(32)):
+            Dealer(2, FileSink(paths, nonces)).close()
+        for index, (path, nonce) in enumerate(zip(paths, nonces, strict=True)):
+            with contextlib.closing(FileSource(path, nonce)) as source:
+                seeds.append(source.start(index)[1])
+    assert len(set(seeds)) == 4

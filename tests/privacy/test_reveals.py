@@ -1,0 +1,65 @@
+"""What leaves the protocol in the clear, and to whom: all of it, and no more."""
+
+from __future__ import annotations
+
+import pytest
+
+from privet.boosting.part import LabelUnit
+from privet.runtime.ledger import Ledger
+from tests.privacy.cases import prediction, training
+from tests.privacy.stage import perform
+
+EVERYBODY = ("party1", "party2", "party3")
+
+
+def told(ledger: Ledger) -> set[tuple[str, tuple[str, ...]]]:
+    return {(entry.what, entry.to) for entry in ledger.entries}
+
+
+@pytest.mark.parametrize("task", ["regression", "classification"])
+def test_a_training(task: str) -> None:
+    """All learn the features and that nothing is out of bounds; owners learn their own buckets."""
+    program, data = training("masked", task, 3, 0)
+    session = perform(program, data, None)
+    features = session.seen[0].result.part.feature
+    owners = {(f"party{feature // 2 + 1}",) for feature in features.reshape(-1)}
+    expected = {("split feature", EVERYBODY), ("numbers within bounds", EVERYBODY)}
+    # One count for what leaf values are made of, one for these, one for scores: not one for each
+    # number, which would tell in a training that fails whose it was.
+    counts = 2 * (2 if task == "regression" else 3)
+    for seen in session.seen:
+        assert told(seen.runtime.ledger) == expected | {("split bucket", to) for to in owners}
+        entries = seen.runtime.ledger.entries
+        assert sum(e.count for e in entries if e.what == "numbers within bounds") == counts
+        own = features // 2 == seen.runtime.index
+        assert ((seen.result.part.bucket >= 0) == own).all()
+
+
+@pytest.mark.parametrize("protocol", ["masked", "paper"])
+@pytest.mark.parametrize("recipient", [0, 2])
+def test_a_prediction(protocol: str, recipient: int) -> None:
+    """The recipient alone learns predictions, and the label's unit if it has not got it."""
+    program, data = prediction(protocol, 3, 0, recipient)
+    session = perform(program, data, None)
+    to = (f"party{recipient + 1}",)
+    expected = {("predictions", to)}
+    if recipient != 2:
+        expected.add(("centre and scale of the label", to))
+    for k, seen in enumerate(session.seen):
+        assert told(seen.runtime.ledger) == expected
+        assert (seen.result[0] is not None) == (k == recipient)
+
+
+def test_nobody_but_the_recipient_sees_the_label_s_unit() -> None:
+    """With another unit, the others receive messages of the same shapes, and shares alone."""
+    sessions = []
+    for scale in (1.0, 1024.0):
+        program, data = prediction("masked", 3, 0, 0)
+        part, batches = data[2]
+        object.__setattr__(part, "unit", LabelUnit(0.0, scale))
+        data[2] = (part, batches)
+        sessions.append(perform(program, data, None))
+    for session in sessions:
+        first = [r for r in session.seen[1].received if r.step == "predict"]
+        # From the active participant its share; from nobody else anything at that step.
+        assert [(r.peer, r.array.shape) for r in first] == [("party3", (2,))]

@@ -1,0 +1,49 @@
+"""A real service: no mask twice, and nothing for the dealer but how many rows a batch has."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from privet.arithmetic.prg import Place, Prg
+from privet.federation import messages
+from tests.federation.harness import prepare, run
+from tests.federation.test_serving import Service
+
+
+def test_two_batches_of_the_same_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A place of a stream is drawn by its participant once, and once by the dealer."""
+    local = prepare(tmp_path, tables=2)
+    run(local, "train").checked()
+    drawn: Counter[tuple[bytes, Place]] = Counter()
+    draw = Prg._bytes
+
+    def watched(prg: Prg, place: Place, start: int, count: int) -> Any:
+        drawn[prg.seed, place] += 1
+        return draw(prg, place, start, count)
+
+    told: list[tuple[str, bytes]] = []
+    receive: Callable[..., bytes] = messages.receive
+
+    def listening(channel: Any, peer: str) -> bytes:
+        message = receive(channel, peer)
+        told.append((channel.name, message))
+        return message
+
+    monkeypatch.setattr(Prg, "_bytes", watched)
+    monkeypatch.setattr("privet.federation.serving.receive", listening)
+    service = Service(local)
+    for _ in range(2):
+        service.queue.ask(["1-3", "1-7", "1-12"])
+    service.queue.close("the test is over")
+    service.ended().checked()
+    times = [count for (seed, _), count in drawn.items() if not seed.startswith(b"privet probe")]
+    assert max(times) == 2
+    to_dealer = [message for name, message in told if name == "dealer"]
+    assert to_dealer
+    assert not [message for message in to_dealer if b"1-" in message]
+    assert all(message.isdigit() or message == b"stop" for message in to_dealer)

@@ -25,7 +25,7 @@ SEED_BYTES = 32
 
 _BLOCK_BYTES = 16  # of AES: what a counter stands for
 # What is encrypted to get the key stream itself, a piece at a time.
-_ZEROS = np.zeros(1 << 20, dtype=np.uint8)
+_ZEROS = memoryview(bytes(1 << 20))
 # The interface of AES asks for room beyond what it writes.
 _SLACK = 15
 
@@ -85,11 +85,11 @@ class Prg:
         """Return some bytes of the stream of one place."""
         counter, skipped = divmod(start, _BLOCK_BYTES)
         stream = self._stream_from(place_digest(place) + counter.to_bytes(4, "big"))
-        buffer = np.empty(skipped + count + _SLACK, dtype=np.uint8)
+        size = skipped + count
+        buffer = np.empty(size + _SLACK, dtype=np.uint8)
         view = buffer.data
-        for begin in range(0, skipped + count, len(_ZEROS)):
-            length = min(len(_ZEROS), skipped + count - begin)
-            stream.update_into(_ZEROS[:length].data, view[begin : begin + length + _SLACK])
+        for begin in range(0, size, len(_ZEROS)):
+            stream.update_into(_ZEROS[: size - begin], view[begin:])
         # A copy where it would not be aligned.
         found = buffer[skipped : skipped + count]
         return found.copy() if skipped else found

@@ -102,8 +102,9 @@ class _Products(Recipe):
         return result
 
     def _times(self, masks: Sequence[RingArray], key: Key) -> RingArray:
-        whole = prod((masks[k] for k in key), start=self._ring.array(1))
-        return np.broadcast_to(whole, self._shape)
+        if not key:
+            return np.broadcast_to(self._ring.array(1), self._shape)
+        return np.broadcast_to(prod((masks[k] for k in key[1:]), start=masks[key[0]]), self._shape)
 
 
 def _outline(

@@ -13,18 +13,19 @@ from __future__ import annotations
 import argparse
 import threading
 from collections import defaultdict
+from collections.abc import Callable
 from typing import Any
+from unittest import mock
 
 import numpy as np
 
 from privet import Experiment, run
-from privet.arithmetic.rings import Z36, RingArray, signed
+from privet.arithmetic.rings import Z36, signed
+from privet.arithmetic.shares import Share
 from privet.arrays import FloatArray
-from privet.runtime.runtime import Runtime
-from privet.suites.masked import cuts
+from privet.suites.masked.cuts import Cuts
 from privet.suites.masked.quotient import whole
 from privet.suites.masked.samples import Sums
-from privet.suites.masked.scales import Scales
 
 SIZES = {"california": (50, 5), "credit": (10, 4), "breast-cancer": (10, 3)}
 
@@ -36,19 +37,23 @@ class Recorder:
         self.levels: dict[int, dict[int, list[Any]]] = defaultdict(dict)
         self._lock = threading.Lock()
         self._count: dict[int, int] = defaultdict(int)
-        self._scores = cuts._scores
 
-    def __call__(self, runtime: Runtime, scales: Scales, sums: Sums, handicap: RingArray) -> Any:
-        """Stand in for the suite's own function."""
-        found = self._scores(runtime, scales, sums, handicap)
-        me = runtime.index
-        if me >= 0:
-            shares = (found, sums.g, sums.h, sums.total_g, sums.total_h)
-            with self._lock:
-                level = self._count[me]
-                self._count[me] += 1
-                self.levels[level][me] = [*(x.part.copy() for x in shares), scales, handicap]
-        return found
+    def watching(self, scores: Callable[[Cuts, Sums], Share]) -> Callable[[Cuts, Sums], Share]:
+        """Return what stands in for the suite's own function."""
+
+        def watched(cuts: Cuts, sums: Sums) -> Share:
+            found = scores(cuts, sums)
+            runtime, me = cuts._runtime, cuts._runtime.index
+            if me >= 0:
+                shares = [found, *(masked.share(runtime) for masked in cuts._masked)]
+                with self._lock:
+                    level = self._count[me]
+                    self._count[me] += 1
+                    kept = [share.part.copy() for share in shares]
+                    self.levels[level][me] = [*kept, cuts._scales, cuts._handicap]
+            return found
+
+        return watched
 
 
 def errors(level: dict[int, list[Any]]) -> tuple[float, float]:
@@ -88,12 +93,8 @@ def main() -> None:
         params = {"tables": tables, "depth": depth, "buckets": 32, "l2": 1.0, "learning_rate": 1.0}
         for seed in range(arguments.seeds):
             recorder = Recorder()
-            original = cuts._scores
-            cuts._scores = recorder
-            try:
+            with mock.patch.object(Cuts, "_scores", recorder.watching(Cuts._scores)):
                 _, report = run(Experiment(data=name, n_parties=4, seed=seed, params=params))
-            finally:
-                cuts._scores = original
             found = [errors(level) for _, level in sorted(recorder.levels.items())]
             noise, gaps = zip(*found, strict=True)
             print(

@@ -11,13 +11,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from privet.arithmetic.rings import Z64
+from privet.arithmetic.rings import Z32, Z64
 from privet.arithmetic.shares import Share
 from privet.arrays import FloatArray
 from privet.boosting.binning import BucketedColumns
 from privet.boosting.model import Feature
-from privet.boosting.part import GUARD_BITS, LabelUnit, ModelPart, kept_leaves
+from privet.boosting.part import GUARD_BITS, LabelUnit, ModelPart
 from privet.errors import DataError
+from privet.gates.truncate import drop_bits
 from privet.runtime.runtime import Runtime
 from privet.suites.masked.suite import MaskedSuite
 from privet.suites.paper.suite import PaperSuite
@@ -128,7 +129,8 @@ def train(
         with runtime.step("table", number):
             table = suite.train_table(number)
             loss = _reveal_loss(runtime, suite, table)
-        leaves = kept_leaves(table.leaf_values, drop, runtime.index, runtime.n_parties)
+        # Once, when a table is trained: so predictions never differ when asked again.
+        leaves = drop_bits(runtime, table.leaf_values, drop, Z32)
         tables.append(replace(table, leaf_values=leaves))
         if data is not None:
             part = _part(federation, plan, data.columns, tables, unit)

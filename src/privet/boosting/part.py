@@ -26,22 +26,6 @@ GUARD_BITS = 6
 exactly, and what each of them lost before is small against that."""
 
 
-def kept_leaves(values: Share, drop: int, index: int, n_parties: int) -> Share:
-    """Return leaf values over Z64 as a part keeps them: over Z32, without the last `drop` bits.
-
-    Every participant drops the bits from its own share; what that loses is made up for on average.
-    This happens once, when a table is trained, so predictions never differ when asked again.
-
-    Error: at most n / 2 units of what is left.
-    """
-    if not values.known:
-        return Share.unknown(values.shape, Z32)
-    part = values.part
-    if index == 0 and drop:
-        part = part + np.uint64(n_parties * ((1 << drop) - 1) >> 1)
-    return Share((part >> np.uint64(drop)).astype(np.uint32), Z32)
-
-
 @dataclass(frozen=True, repr=False)
 class LabelUnit:
     """How the active participant turned its label into what was shared: (label - centre) / scale.

@@ -5,27 +5,31 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-import numpy as np
-
-from privet.arithmetic.rings import Z64, Ring, RingArray
+from privet.arithmetic.rings import Ring, RingArray, integers_modulo
 from privet.arithmetic.shares import Elements, Share
 from privet.gates.gate import Gate
 from privet.gates.masked import Masked, Meanwhile, unknown_masked
+from privet.gates.truncate import drop_bits
 from privet.runtime.counter import Counter
 from privet.runtime.dealer import Dealer
 from privet.runtime.party import Party
 from privet.runtime.recipes import Linear
 
+_GUARD = 2
+"""Bits that are dropped under the mask; those below are dropped from the shares."""
+
 
 class Shrink(Gate):
     """Divide shared values over Z64 by 2^bits into masked values over smaller rings.
 
-    1. The dealer draws [r] over Z64 and derives [r >> bits] over a ring of at most 64 - bits bits.
-    2. Open c = [x] + [r]. Then x >> bits = (c >> bits) - (r >> bits) in the ring: if x + r wraps
-       around, it is off by 2^(64 - bits), which is zero there.
+    1. All but two of the bits are dropped from the shares (`drop_bits`).
+    2. The dealer draws [r] over a ring of two bits more than the result's, and derives [r >> 2].
+    3. Open c = [x] + [r]. Then x >> 2 = (c >> 2) - (r >> 2) in the result's ring: if x + r wraps
+       around, it is off by that ring's size.
 
-    Cost: one opening of 8 bytes a value; corrections of one element. Reveals: nothing. Error:
-    rounded down or up at random, to the right value on average.
+    Cost: one opening of two bits more than the result; corrections of one element. Reveals:
+    nothing. Error: rounded down or up at random, to the right value on average; a unit, and an
+    eighth of one for each participant.
     """
 
     name = "shrink"
@@ -41,10 +45,9 @@ class Shrink(Gate):
         """Draw masks, and derive what is left of them."""
         kept = []
         for x, drop, ring in zip(values, bits, rings, strict=True):
-            assert drop <= 64 - ring.bits
-            r = dealer.uniform(x.shape, Z64)
+            r = dealer.uniform(x.shape, _opened_ring(drop, ring))
             # Of two halves each is shortened by itself, which may be off by one more unit.
-            recipe = Linear(ring, partial(_shortened, drop=drop, ring=ring))
+            recipe = Linear(ring, partial(_shortened, wide=r.ring, ring=ring))
             kept.append(dealer.derive(recipe, ring, r))
         if meanwhile is not None:
             meanwhile(kept)
@@ -58,18 +61,19 @@ class Shrink(Gate):
         rings: Sequence[Ring],
         meanwhile: Meanwhile | None = None,
     ) -> list[Masked]:
-        """Open, and drop bits."""
-        masks: list[Share] = []
+        """Drop bits, open, and drop the rest."""
+        masked: list[Share] = []
         kept: list[Elements] = []
-        for x, ring in zip(values, rings, strict=True):
-            masks.append(party.uniform(x.shape, Z64))
+        for x, drop, ring in zip(values, bits, rings, strict=True):
+            wide = _opened_ring(drop, ring)
+            few = drop_bits(party, x, drop - (wide.bits - ring.bits), wide)
+            masked.append(few + party.uniform(x.shape, wide))
             kept.append(party.derived(x.shape, ring))
         if meanwhile is not None:
             meanwhile(kept)
-        opened = party.open(*(x + r for x, r in zip(values, masks, strict=True)))
         return [
-            Masked(Elements(_shortened(c, drop, r.ring), r.ring), r)
-            for c, drop, r in zip(opened, bits, kept, strict=True)
+            Masked(Elements(_shortened(c, x.ring, r.ring), r.ring), r)
+            for c, x, r in zip(party.open(*masked), masked, kept, strict=True)
         ]
 
     def count(
@@ -81,14 +85,20 @@ class Shrink(Gate):
         meanwhile: Meanwhile | None = None,
     ) -> list[Masked]:
         """Count the opening, and what is left of the masks."""
-        counter.open(*values)
-        for x, ring in zip(values, rings, strict=True):
-            counter.derive(ring, x.shape)
-        return [unknown_masked(x.shape, ring) for x, ring in zip(values, rings, strict=True)]
+        shapes = [(x.shape, drop, ring) for x, drop, ring in zip(values, bits, rings, strict=True)]
+        counter.open(*(Share.unknown(s, _opened_ring(drop, ring)) for s, drop, ring in shapes))
+        for shape, _, ring in shapes:
+            counter.derive(ring, shape)
+        return [unknown_masked(shape, ring) for shape, _, ring in shapes]
 
 
-def _shortened(x: RingArray, drop: int, ring: Ring) -> RingArray:
-    return (x >> np.uint64(drop)).astype(ring.dtype)
+def _opened_ring(drop: int, ring: Ring) -> Ring:
+    return integers_modulo(ring.bits + min(_GUARD, drop))
+
+
+def _shortened(x: RingArray, wide: Ring, ring: Ring) -> RingArray:
+    short: RingArray = wide.reduce(x) >> wide.dtype.type(wide.bits - ring.bits)
+    return short.astype(ring.dtype)
 
 
 shrink = Shrink()

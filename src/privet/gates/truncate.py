@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from privet.arithmetic.rings import Z32, Z64, add_counting_wraps, signed
+from privet.arithmetic.rings import Z32, Z64, Ring, add_counting_wraps, signed
 from privet.arithmetic.shares import Share
 from privet.gates.beaver import multiply
 from privet.gates.gate import Gate
@@ -76,6 +76,23 @@ class Truncate(Gate):
 
 
 truncate = Truncate()
+
+
+def drop_bits(runtime: Runtime, x: Share, bits: int, ring: Ring) -> Share:
+    """Divide a shared value over Z64 by 2^bits, over a ring of at most 64 - bits bits.
+
+    Every participant drops the bits from its own share, and the first adds what that loses on
+    average. Wrap-arounds of the shares are multiples of the ring's size, so nothing is opened.
+
+    Error: at most n / 2 units of what is left; right on average, to half of the lowest bit.
+    """
+    assert bits + ring.bits <= 64
+    if not bits or not x.known:
+        return x.to_ring(ring)
+    part = x.part
+    if runtime.index == 0:
+        part = part + np.uint64(runtime.n_parties * ((1 << bits) - 1) >> 1)
+    return Share((part >> np.uint64(bits)).astype(ring.dtype), ring)
 
 
 def multiply_fixed(runtime: Runtime, x: Share, y: Share, bits: int) -> Share:

@@ -89,7 +89,7 @@ def test_quotient(n: int, task: str, n_samples: int, l2: float, wide: bool) -> N
         "mask": opened(n, (Z36, count), (scales.h_ring, count)),
         "exponent/lookup": opened(n, (Z8, count)),
         "normalise/mask": opened(n, (scales.y_ring, count), (ring, count)),
-        "guess/mask": opened(n, (Z64, count)),
+        "guess/mask": opened(n, (Z32, count)),
         "correction/mask": opened(n, (error, count)),
     }
 

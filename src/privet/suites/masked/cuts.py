@@ -12,11 +12,12 @@ from typing import NamedTuple
 import numpy as np
 
 from privet.arithmetic.exact import ceil_log2, nearest
-from privet.arithmetic.rings import Z64, RingArray
-from privet.arithmetic.shares import Share, stack
+from privet.arithmetic.rings import Z36, Z64, RingArray
+from privet.arithmetic.shares import Elements, Share, stack
 from privet.gates.masked import Masked, combine, mask, mask_one, signed_lift
 from privet.gates.polynomial import polynomial
 from privet.gates.sigmoid_series import LARGEST_SCORE, SCORE_BITS
+from privet.gates.truncate import drop_bits
 from privet.runtime.runtime import Runtime
 from privet.suites.masked.bounds import Bounds
 from privet.suites.masked.quotient import quotient, unit, whole
@@ -27,6 +28,8 @@ from privet.terms.plan import Plan
 
 WEIGHT_SHIFT = 31
 """A quotient, below 2^62, loses this many bits before it is multiplied with G again."""
+_DROPPED = 28
+"""Most of these are dropped from the shares, for less to open."""
 GAIN_SHIFT = 2
 """And G so many: it has more to spare than a small weight."""
 HANDICAP_BITS = 20
@@ -39,42 +42,67 @@ nearly so: 2^-19 for every feature before, which rounding rarely makes up for, a
 most."""
 
 
-def best_test(
-    runtime: Runtime, plan: Plan, scales: Scales, sums: Sums, handicap: RingArray
-) -> tuple[int, int]:
-    """Return the feature and, to its owner, the bucket of the best test; -1 to the others.
+class Cuts:
+    """The cuts of one table, level by level."""
 
-    1. Mask the sums left of every cut, and the nodes' totals; what is right follows.
-    2. The score of a cut is the sum over outputs, nodes and sides of G / (H + l2) times G
-       (`quotient`, then one more opening).
-    3. The best of all cuts of all features (`tournament`).
+    def __init__(self, runtime: Runtime, plan: Plan, scales: Scales, *, first: bool) -> None:
+        self._runtime = runtime
+        self._plan = plan
+        self._scales = scales
+        self._handicap = handicaps(plan, scales, first=first)
+        self._masked: list[Masked] = []
+        """Of the level before: sums left of every cut and in all, of g and h."""
 
-    Reveals: the feature to all, its bucket to its owner.
-    """
-    with runtime.step("scores"):
-        scores = _scores(runtime, scales, sums, handicap)
-    n_features, cuts = scores.shape
-    owners = np.array(plan.ownership.features)
-    carried = np.zeros((1 + runtime.n_parties, n_features, cuts), dtype=np.int64)
-    carried[0] = np.arange(n_features)[:, None]
-    carried[1 + owners, np.arange(n_features)] = np.arange(cuts) + 1
-    choice = best(runtime, scores.reshape(-1), carried.reshape(len(carried), -1))
-    with runtime.step("reveal"):
-        what = ("split feature", "split bucket")
-        found = runtime.reveal_choice(choice, plan.ownership.features, cuts, what)
-    return (0, -1) if found is None else found
+    def best_test(self, sums: Sums) -> tuple[int, int]:
+        """Return the feature and, to its owner, the bucket of the best test; -1 to the others.
+
+        1. Mask the sums left of every cut, and the nodes' totals; what is right follows.
+        2. The score of a cut is the sum over outputs, nodes and sides of G / (H + l2) times G
+           (`quotient`, then one more opening).
+        3. The best of all cuts of all features (`tournament`).
+
+        Reveals: the feature to all, its bucket to its owner.
+        """
+        runtime, owners = self._runtime, self._plan.ownership.features
+        with runtime.step("scores"):
+            scores = self._scores(sums)
+        n_features, cuts = scores.shape
+        carried = np.zeros((1 + runtime.n_parties, n_features, cuts), dtype=np.int64)
+        carried[0] = np.arange(n_features)[:, None]
+        carried[1 + np.array(owners), np.arange(n_features)] = np.arange(cuts) + 1
+        choice = best(runtime, scores.reshape(-1), carried.reshape(len(carried), -1))
+        with runtime.step("reveal"):
+            what = ("split feature", "split bucket")
+            found = runtime.reveal_choice(choice, owners, cuts, what)
+        return (0, -1) if found is None else found
+
+    def _scores(self, sums: Sums) -> Share:
+        runtime = self._runtime
+        with runtime.step("sums"):
+            masked = mask(runtime, sums.g, sums.h, sums.total_g, sums.total_h)
+        if self._masked:
+            masked = [_siblings(*pair) for pair in zip(self._masked, masked, strict=True)]
+        self._masked = masked
+        left_g, left_h, total_g, total_h = masked
+        g, h = _both_sides(left_g, total_g), _both_sides(left_h, total_h)
+        weight = quotient(runtime, self._scales, g, h, self._handicap.reshape(1, -1, 1, 1, 1)).value
+        with runtime.step("gain"):
+            few = mask_one(runtime, drop_bits(runtime, weight, _DROPPED, Z36))
+            w = signed_lift(runtime, few, shift=WEIGHT_SHIFT - _DROPPED)
+            gain = polynomial(
+                runtime, [w, signed_lift(runtime, g, shift=GAIN_SHIFT)], [(1, (0, 1))]
+            )
+        return gain.sum((0, 3, 4))
 
 
-def _scores(runtime: Runtime, scales: Scales, sums: Sums, handicap: RingArray) -> Share:
-    with runtime.step("sums"):
-        masked = mask(runtime, sums.g, sums.h, sums.total_g, sums.total_h)
-    left_g, left_h, total_g, total_h = masked
-    g, h = _both_sides(left_g, total_g), _both_sides(left_h, total_h)
-    weight = quotient(runtime, scales, g, h, handicap.reshape(1, -1, 1, 1, 1)).value
-    with runtime.step("gain"):
-        w = signed_lift(runtime, mask_one(runtime, weight), shift=WEIGHT_SHIFT)
-        gain = polynomial(runtime, [w, signed_lift(runtime, g, shift=GAIN_SHIFT)], [(1, (0, 1))])
-    return gain.sum((0, 3, 4))
+def _siblings(parent: Masked, left: Masked) -> Masked:
+    """Return left and right children in turn, along the last axis."""
+
+    def interleave(sides: list[Elements]) -> Elements:
+        shape = sides[0].shape
+        return stack(sides, axis=len(shape)).reshape(*shape[:-1], 2 * shape[-1])
+
+    return combine(interleave, left, parent - left)
 
 
 def _both_sides(left: Masked, total: Masked) -> Masked:

@@ -19,6 +19,7 @@ from privet.gates.lookup import lookup, lookup_size
 from privet.gates.masked import Lifted, Masked, lift, mask, mask_one, signed_lift
 from privet.gates.polynomial import polynomial
 from privet.gates.threshold import count_reached
+from privet.gates.truncate import drop_bits
 from privet.runtime.runtime import Runtime
 from privet.suites.masked.scales import GUESS_BITS, NEWTON_BITS, WEIGHT_BITS, Scales
 
@@ -85,7 +86,10 @@ def quotient(
         terms = [(a, (0,) * k) for k, a in enumerate(coefficients) if k]
         guess = polynomial(runtime, [coarse], terms)
         guess += _public(runtime, Z64.array(coefficients[0]), guess.shape)
-        z = lift(runtime, mask_one(runtime, guess), shift=scale - GUESS_BITS)
+        # Between 2^(scale - 1) and 2^(scale + 2): what fits into 32 bits is more than is kept.
+        drop = scale + 3 - Z32.bits
+        few = mask_one(runtime, drop_bits(runtime, guess, drop, Z32))
+        z = lift(runtime, few, shift=scale - GUESS_BITS - drop)
     with runtime.step("correction"):
         one = np.array(whole(scales), dtype=np.uint64)
         error = _public(runtime, one if handicap is None else one - handicap, m.shape)

@@ -34,7 +34,10 @@ _SCORE_WIDTH = 10
 
 @dataclass(frozen=True)
 class Sums:
-    """Of first and second derivatives: left of every cut, (J, C, K, nodes), and in all."""
+    """Of first and second derivatives: left of every cut, (J, C, K, nodes), and in all.
+
+    Of the root, or of left children: a right child's are its parent's less its left sibling's.
+    """
 
     g: Share
     h: Share
@@ -45,12 +48,10 @@ class Sums:
 
 @dataclass(frozen=True)
 class _Nodes:
-    """The nodes of a level: their masked derivatives, (K, nodes, N), and sums left of every cut."""
+    """The nodes of a level: their masked derivatives, (K, nodes, N)."""
 
     g: Masked
     h: Masked
-    sums_g: Share
-    sums_h: Share
 
 
 class Samples(Functions):
@@ -134,9 +135,9 @@ class Samples(Functions):
             return polynomial(runtime, [signed_lift(runtime, total, shift=bits)], [(1, (0,))])
 
     def sums(self) -> Sums:
-        """Return the sums of a level: of the root, or of left children and with them the right.
+        """Return the sums of the root, or of left children.
 
-        A right child is its parent less its left sibling: in what is public, in masks and in sums.
+        A right child is its parent less its left sibling, in what is public and in masks.
         """
         runtime, (g, h), parent = self._runtime, self._masked, self._nodes
         outputs, nodes, _ = g.shape
@@ -144,12 +145,11 @@ class Samples(Functions):
             flat = [x.map(lambda a: a.reshape(outputs * nodes, -1)) for x in (g, h)]
             found = histogram(runtime, self._products, *flat)
             sums_g, sums_h = (s.reshape(*s.shape[:2], outputs, nodes) for s in found)
+        sums = Sums(sums_g, sums_h, g.share(runtime).sum(2), h.share(runtime).sum(2))
         if parent is not None:
             g, h = _siblings(parent.g, g), _siblings(parent.h, h)
-            sums_g = _interleave(sums_g, parent.sums_g - sums_g)
-            sums_h = _interleave(sums_h, parent.sums_h - sums_h)
-        self._nodes = _Nodes(g, h, sums_g, sums_h)
-        return Sums(sums_g, sums_h, g.share(runtime).sum(2), h.share(runtime).sum(2))
+        self._nodes = _Nodes(g, h)
+        return sums
 
     def split(self, feature: int, bucket: int, *, last: bool) -> None:
         """Split all nodes by a test, which its owner knows: -1 is somebody else's bucket.
@@ -215,8 +215,3 @@ def _siblings(parent: Masked, left: Masked) -> Masked:
         return stack(sides, axis=2).reshape(outputs, 2 * nodes, n_samples)
 
     return combine(interleave, left, parent - left)
-
-
-def _interleave(left: Share, right: Share) -> Share:
-    """Return sums of left and right children in turn: (J, C, K, 2 nodes)."""
-    return stack([left, right], axis=4).reshape(*left.shape[:3], 2 * left.shape[3])

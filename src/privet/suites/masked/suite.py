@@ -16,7 +16,7 @@ from privet.gates.sigmoid_series import LARGEST_SCORE, SCORE_BITS, coefficients
 from privet.runtime.runtime import Runtime
 from privet.suites.masked.bounds import Bounds
 from privet.suites.masked.cuts import (
-    best_test,
+    Cuts,
     check_leaves,
     handicaps,
     leaf_factor,
@@ -104,10 +104,10 @@ class MaskedSuite(Suite):
         buckets = np.full(depth, -1, dtype=np.intp)
         samples.begin_table(self._target, self.scores)
         loss = samples.squared_residuals() if plan.reveal_loss else None
-        handicap = handicaps(plan, scales, first=number == 0)
+        cuts = Cuts(runtime, plan, scales, first=number == 0)
         for level in range(depth):
             with runtime.step("level", level):
-                test = best_test(runtime, plan, scales, samples.sums(), handicap)
+                test = cuts.best_test(samples.sums())
                 features[level], buckets[level] = test
                 samples.split(*test, last=level + 1 == depth)
         leaves = leaf_values(runtime, plan, scales, *samples.leaf_sums())

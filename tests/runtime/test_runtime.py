@@ -119,8 +119,14 @@ def test_numbers_are_agreed() -> None:
         play(numbered, 2)
 
 
+class Waiting(Counter):
+    """Somebody who has time to use while it waits for others, as a participant has."""
+
+    in_background = Runtime.in_background
+
+
 def test_background_work_is_done_in_turn() -> None:
-    runtime = Counter(2)
+    runtime = Waiting(2)
     done: list[int] = []
 
     def work(number: int) -> int:
@@ -141,7 +147,7 @@ def test_background_work_is_done_in_turn() -> None:
 
 
 def test_what_has_not_begun_is_let_go_of() -> None:
-    runtime = Counter(2)
+    runtime = Waiting(2)
     going, end = threading.Event(), threading.Event()
 
     def work() -> str:

@@ -9,27 +9,22 @@ from privet.arithmetic.rings import Ring, RingArray, integers_modulo
 from privet.arithmetic.shares import Elements, Share
 from privet.gates.gate import Gate
 from privet.gates.masked import Masked, Meanwhile, unknown_masked
-from privet.gates.truncate import drop_bits
 from privet.runtime.counter import Counter
 from privet.runtime.dealer import Dealer
 from privet.runtime.party import Party
 from privet.runtime.recipes import Linear
 
-_GUARD = 2
-"""Bits that are dropped under the mask; those below are dropped from the shares."""
-
 
 class Shrink(Gate):
-    """Divide shared values over Z64 by 2^bits into masked values over smaller rings.
+    """Divide shared values by 2^bits into masked values over smaller rings.
 
-    1. All but two of the bits are dropped from the shares (`drop_bits`).
-    2. The dealer draws [r] over a ring of two bits more than the result's, and derives [r >> 2].
-    3. Open c = [x] + [r]. Then x >> 2 = (c >> 2) - (r >> 2) in the result's ring: if x + r wraps
-       around, it is off by that ring's size.
+    1. The dealer draws [r] over a ring of so many bits more than the result's, and derives
+       [r >> bits].
+    2. Open c = [x] + [r] over it. Then x >> bits = (c >> bits) - (r >> bits) in the result's ring:
+       if x + r wraps around, it is off by that ring's size.
 
-    Cost: one opening of two bits more than the result; corrections of one element. Reveals:
-    nothing. Error: rounded down or up at random, to the right value on average; a unit, and an
-    eighth of one for each participant.
+    Cost: one opening of the bits that matter; corrections of one element. Reveals: nothing. Error:
+    rounded down or up at random, to the right value on average: what is not negative stays so.
     """
 
     name = "shrink"
@@ -61,13 +56,12 @@ class Shrink(Gate):
         rings: Sequence[Ring],
         meanwhile: Meanwhile | None = None,
     ) -> list[Masked]:
-        """Drop bits, open, and drop the rest."""
+        """Open, and drop bits."""
         masked: list[Share] = []
         kept: list[Elements] = []
         for x, drop, ring in zip(values, bits, rings, strict=True):
             wide = _opened_ring(drop, ring)
-            few = drop_bits(party, x, drop - (wide.bits - ring.bits), wide)
-            masked.append(few + party.uniform(x.shape, wide))
+            masked.append(x.to_ring(wide) + party.uniform(x.shape, wide))
             kept.append(party.derived(x.shape, ring))
         if meanwhile is not None:
             meanwhile(kept)
@@ -93,7 +87,7 @@ class Shrink(Gate):
 
 
 def _opened_ring(drop: int, ring: Ring) -> Ring:
-    return integers_modulo(ring.bits + min(_GUARD, drop))
+    return integers_modulo(ring.bits + drop)
 
 
 def _shortened(x: RingArray, wide: Ring, ring: Ring) -> RingArray:

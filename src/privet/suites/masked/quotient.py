@@ -60,7 +60,9 @@ def quotient(
     if h.ring is scales.y_ring and scales.y_bits == 0:
         y = h + scales.l2
     else:
-        y = lift(runtime, h, ring=scales.y_ring).times(1 << scales.y_bits) + scales.l2
+        slack = scales.h_slack
+        whole_h = lift(runtime, h + slack, ring=scales.y_ring) + -slack
+        y = whole_h.times(1 << scales.y_bits) + scales.l2
     with runtime.step("exponent"):
         if scales.exponents:
             (width, digit), thresholds, drop = exponent_thresholds(scales)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from privet.arithmetic.rings import Z32, Z36
+from privet.arithmetic.rings import Z32, Z36, integers_modulo
 from privet.arithmetic.shares import Elements, Share, stack
 from privet.arrays import BucketArray
 from privet.gates.histogram import Indicators, Products, histogram
@@ -19,6 +19,7 @@ from privet.gates.outcomes import keep, leaf_lookup, outcome_share
 from privet.gates.polynomial import polynomial
 from privet.gates.shrink import shrink
 from privet.gates.sigmoid_series import LARGEST_SCORE, SCORE_BITS, sigmoid_series
+from privet.gates.truncate import drop_bits
 from privet.runtime.runtime import Runtime
 from privet.suites.masked.bounds import Bounds
 from privet.suites.masked.scales import Scales
@@ -90,7 +91,12 @@ class Samples(Functions):
             g, h = plan.objective.derivatives_on_shares(
                 self, SharedReal(score, SCORE_BITS), SharedReal(target, SCORE_BITS)
             )
-            rows, bits, rings = [_rows(g.share)], [g.bits - scales.g_bits], [Z36]
+            # Of what a first derivative loses, all but two bits go from the shares. A second one
+            # loses all under the mask: so it does not become negative.
+            drop = g.bits - scales.g_bits
+            guard = min(2, drop)
+            few = drop_bits(runtime, g.share, drop - guard, integers_modulo(Z36.bits + guard))
+            rows, bits, rings = [_rows(few)], [guard], [Z36]
             if h is not None:
                 rows.append(_rows(h.share))
                 bits.append(h.bits - scales.h_bits)

@@ -22,8 +22,8 @@ SUM_BITS = 33
 """Sums of gradients stay below 2^33 in size: their sign survives over Z36, and their products with
 leaf values of 28 bits over Z64."""
 LARGEST_Y = 1 << 33
-LARGEST_H = (1 << 31) - 1
-"""Sums of second derivatives are not negative, and fit into Z32 without its top bit."""
+LARGEST_H = (1 << 31) - (1 << 12)
+"""Sums of second derivatives fit into Z32 without its top bit, and with some slack."""
 GUESS_BITS = 10
 """Fraction bits of the first guess of a reciprocal."""
 NEWTON_BITS = 20
@@ -57,6 +57,8 @@ class Scales:
     """The largest leaf value in size that is computed rightly."""
     h_limit: int
     """No sum of second derivatives is larger, in their units."""
+    h_slack: int
+    """Nor less than minus this: those of certain samples are zero, give or take a rounding."""
 
     @classmethod
     def of(cls, plan: Plan) -> Scales:
@@ -91,6 +93,7 @@ class Scales:
             exponents=exponents,
             largest_weight=objective.largest_weight,
             h_limit=h_limit,
+            h_slack=0 if counts else 1 << 10,
         )
 
     @property

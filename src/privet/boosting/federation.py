@@ -5,7 +5,7 @@ Reference: the paper's Algorithm 2, for any suite.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -119,21 +119,22 @@ def train(
     with runtime.step("setup"):
         suite.setup()
     drop = federation.suite.encoding.fraction_bits - federation.fraction_bits
-    tables: list[TrainedTable] = []
     if state is not None:
         assert state.part.n_tables == done
-        tables = state.part.trained_tables()
         suite.scores = Share(state.scores, Z64)
-    part = None if state is None else state.part
+    part, thresholds = None, {}
+    if data is not None:
+        columns = data.columns
+        part = _no_tables(federation, plan, columns.owner, unit) if state is None else state.part
+        thresholds = plan.ownership.by_feature(runtime.index, list(columns.thresholds))
     for number in range(done, params.tables):
         with runtime.step("table", number):
             table = suite.train_table(number)
             loss = _reveal_loss(runtime, suite, table)
         # Once, when a table is trained: so predictions never differ when asked again.
         leaves = drop_bits(runtime, table.leaf_values, drop, Z32)
-        tables.append(replace(table, leaf_values=leaves))
-        if data is not None:
-            part = _part(federation, plan, data.columns, tables, unit)
+        if part is not None:
+            part = part.extended(replace(table, leaf_values=leaves), thresholds)
             if on_state is not None:
                 on_state(TrainingState(part, suite.scores.part, loss))
         runtime.progress(number + 1)
@@ -149,9 +150,8 @@ def _reveal_loss(runtime: Runtime, suite: Suite, table: TrainedTable) -> float |
 
 
 def _label_unit(label: FloatArray, params: Params) -> LabelUnit:
-    objective = params.objective
-    start = objective.start(label) if params.base_score is None else params.base_score
-    return LabelUnit.of(label, start) if objective.own_unit else LabelUnit(start)
+    start = params.start(label)
+    return LabelUnit.of(label, start) if params.objective.own_unit else LabelUnit(start)
 
 
 def _own_data(data: PartyData | None, unit: LabelUnit | None, plan: Plan, index: int) -> OwnData:
@@ -167,31 +167,18 @@ def _own_data(data: PartyData | None, unit: LabelUnit | None, plan: Plan, index:
     return OwnData(buckets, plan.objective.targets(label))
 
 
-def _part(
-    federation: Federation,
-    plan: Plan,
-    columns: BucketedColumns,
-    tables: Sequence[TrainedTable],
-    unit: LabelUnit | None,
-) -> ModelPart:
-    feature = np.stack([table.features for table in tables])
-    bucket = np.stack([table.buckets for table in tables])
-    thresholds = plan.ownership.by_feature(
-        federation.parties.index(columns.owner), list(columns.thresholds)
-    )
-    threshold = np.full(feature.shape, np.nan)
-    for table, level in np.argwhere(bucket >= 0):  # the others' tests have none
-        own = thresholds[feature[table, level]]
-        threshold[table, level] = own[bucket[table, level]]
+def _no_tables(federation: Federation, plan: Plan, party: str, unit: LabelUnit | None) -> ModelPart:
+    """Return a participant's part of a model before its first table."""
+    tests = (0, plan.params.depth)
     return ModelPart(
         protocol=federation.protocol,
         task=plan.params.task,
         features=federation.features,
-        party=columns.owner,
-        feature=feature,
-        bucket=bucket,
-        threshold=threshold,
-        leaf_shares=np.stack([table.leaf_values.part for table in tables]),
+        party=party,
+        feature=np.empty(tests, dtype=np.intp),
+        bucket=np.empty(tests, dtype=np.intp),
+        threshold=np.empty(tests),
+        leaf_shares=np.empty((0, plan.objective.outputs, plan.params.leaves), dtype=np.uint32),
         fraction_bits=federation.fraction_bits,
         unit=unit,
     )

@@ -7,15 +7,14 @@ only makes sense where one machine holds them all anyway: in a simulation, and i
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from privet.arithmetic.fixed_point import FixedPoint
 from privet.arithmetic.rings import Z32
-from privet.arithmetic.shares import Share
 from privet.arrays import BucketArray, FloatArray, IndexArray
 from privet.boosting.model import Feature, Model
 from privet.errors import ModelError
@@ -104,14 +103,17 @@ class ModelPart:
         """How leaf values and scores are encoded."""
         return FixedPoint(self.fraction_bits, Z32)
 
-    def trained_tables(self) -> list[TrainedTable]:
-        """Return the tables as they were trained."""
-        return [
-            TrainedTable(features, buckets, Share(leaves, Z32))
-            for features, buckets, leaves in zip(
-                self.feature, self.bucket, self.leaf_shares, strict=True
-            )
-        ]
+    def extended(self, table: TrainedTable, thresholds: Mapping[int, FloatArray]) -> ModelPart:
+        """Return the part with one more table; `thresholds` are those of our features' buckets."""
+        tests = zip(table.features.tolist(), table.buckets.tolist(), strict=True)
+        threshold = [np.nan if bucket < 0 else thresholds[j][bucket] for j, bucket in tests]
+        return replace(
+            self,
+            feature=np.concatenate([self.feature, table.features[None]]),
+            bucket=np.concatenate([self.bucket, table.buckets[None]]),
+            threshold=np.concatenate([self.threshold, [threshold]]),
+            leaf_shares=np.concatenate([self.leaf_shares, table.leaf_values.part[None]]),
+        )
 
     def test_owners(self, parties: Sequence[str]) -> IndexArray:
         """Return who owns each test, by position among the parties: (tables, depth)."""

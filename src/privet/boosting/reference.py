@@ -34,7 +34,7 @@ def train(
     thresholds = np.concatenate([party.thresholds for party in parties])
     objective = params.objective
     target = objective.targets(label)
-    start = objective.start(label) if params.base_score is None else params.base_score
+    start = params.start(label)
 
     shape = (params.tables, params.depth)
     feature, bucket = np.empty(shape, dtype=np.intp), np.empty(shape, dtype=np.intp)

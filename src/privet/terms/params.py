@@ -12,6 +12,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import AfterValidator, Field
 from pydantic.fields import FieldInfo
 
+from privet.arrays import FloatArray
 from privet.config import Config, quoted
 from privet.terms.objective import LARGEST, OBJECTIVES, Objective
 
@@ -68,6 +69,10 @@ class Params(Config):
     def objective(self) -> Objective:
         """What is learned."""
         return OBJECTIVES[self.task]
+
+    def start(self, label: FloatArray) -> float:
+        """Return the score that all samples start from."""
+        return self.objective.start(label) if self.base_score is None else self.base_score
 
     @property
     def leaves(self) -> int:

@@ -29,7 +29,7 @@ from privet.runtime.party import Party
 from privet.runtime.runtime import Runtime
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Indicators:
     """Indicator matrices of all features: E at participants, A at the dealer."""
 

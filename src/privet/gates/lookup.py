@@ -36,7 +36,7 @@ class Selection:
 
     @cached_property
     def _index(self) -> npt.NDArray[np.intp]:
-        """C - t for every t: (size, *shape)."""
+        """Where tables are looked up, c - t for every t: (size, *shape)."""
         c, size = self.opened.array.astype(np.intp), self.hot[0].shape[1]
         options = np.arange(size).reshape(-1, *[1] * c.ndim)
         result: npt.NDArray[np.intp] = (c - options) & (size - 1)

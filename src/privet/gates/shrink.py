@@ -1,4 +1,4 @@
-"""Shrinking: from a share over Z64 to a masked value over a smaller ring, with fewer bits."""
+"""Shrinking: from a share to a masked value over a smaller ring, with fewer bits."""
 
 from __future__ import annotations
 

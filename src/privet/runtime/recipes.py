@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from privet.arithmetic.rings import Ring, RingArray
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Half:
     """What one of two servers has."""
 

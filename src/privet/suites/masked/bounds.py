@@ -11,15 +11,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from privet.arithmetic.rings import Z8, integers_modulo
+from privet.arithmetic.rings import integers_modulo
 from privet.arithmetic.shares import Share, concatenate, stack
 from privet.errors import ResultError
 from privet.gates.masked import Masked, combine
 from privet.gates.threshold import count_reached
 from privet.runtime.runtime import Runtime
+from privet.suites.masked.scales import COMPARED_BITS
 
-WIDTH = 48
-"""Bits that sizes are compared on: the leading ones, so that no damaged bit above is left out."""
 _GROUP = 128  # comparisons are counted over Z8
 
 
@@ -45,7 +44,7 @@ class Bounds:
         As values, the bound, and what they are. Each is compared on the leading 48 bits of its
         ring, or as many as the smallest has; a bound may be passed by a unit of these.
         """
-        width = min(WIDTH, *(values.ring.bits for values, *_ in checks))
+        width = min(COMPARED_BITS, *(values.ring.bits for values, *_ in checks))
         ring, sides = integers_modulo(width), []
         for values, bound, _ in checks:
             drop = values.ring.bits - width
@@ -86,4 +85,3 @@ class Bounds:
             if int(np.sum(found[start:end], dtype=np.int64)) != each.comparisons:
                 raise ResultError(each.what)
             start = end
-        assert counts.ring is Z8

@@ -13,7 +13,7 @@ import numpy as np
 
 from privet.arithmetic.exact import ceil_log2, nearest
 from privet.arithmetic.rings import Z36, Z64, RingArray
-from privet.arithmetic.shares import Elements, Share, stack
+from privet.arithmetic.shares import Share, stack
 from privet.gates.masked import Masked, combine, mask, mask_one, signed_lift
 from privet.gates.polynomial import polynomial
 from privet.gates.sigmoid_series import LARGEST_SCORE, SCORE_BITS
@@ -21,7 +21,7 @@ from privet.gates.truncate import drop_bits
 from privet.runtime.runtime import Runtime
 from privet.suites.masked.bounds import Bounds
 from privet.suites.masked.quotient import quotient, unit, whole
-from privet.suites.masked.samples import Sums
+from privet.suites.masked.samples import Sums, siblings
 from privet.suites.masked.scales import Scales
 from privet.suites.masked.tournament import best
 from privet.terms.plan import Plan
@@ -81,7 +81,10 @@ class Cuts:
         with runtime.step("sums"):
             masked = mask(runtime, sums.g, sums.h, sums.total_g, sums.total_h)
         if self._masked:
-            masked = [_siblings(*pair) for pair in zip(self._masked, masked, strict=True)]
+            masked = [
+                siblings(parent, left, axis=len(left.shape) - 1)
+                for parent, left in zip(self._masked, masked, strict=True)
+            ]
         self._masked = masked
         left_g, left_h, total_g, total_h = masked
         g, h = _both_sides(left_g, total_g), _both_sides(left_h, total_h)
@@ -93,16 +96,6 @@ class Cuts:
                 runtime, [w, signed_lift(runtime, g, shift=GAIN_SHIFT)], [(1, (0, 1))]
             )
         return gain.sum((0, 3, 4))
-
-
-def _siblings(parent: Masked, left: Masked) -> Masked:
-    """Return left and right children in turn, along the last axis."""
-
-    def interleave(sides: list[Elements]) -> Elements:
-        shape = sides[0].shape
-        return stack(sides, axis=len(shape)).reshape(*shape[:-1], 2 * shape[-1])
-
-    return combine(interleave, left, parent - left)
 
 
 def _both_sides(left: Masked, total: Masked) -> Masked:
@@ -157,6 +150,11 @@ def leaf_factor(plan: Plan, scales: Scales) -> tuple[int, int]:
     return nearest(value, bits), bits
 
 
+def largest_leaf(plan: Plan) -> Fraction:
+    """Return what no leaf value passes: what the largest weight gives, or moves a score too far."""
+    return min(plan.largest_leaf, Fraction(LARGEST_SCORE))
+
+
 def check_leaves(
     bounds: Bounds, plan: Plan, scales: Scales, leaves: Leaves, values: Masked
 ) -> None:
@@ -165,7 +163,7 @@ def check_leaves(
     No quotient beyond twice the largest weight passes, and so none whose value has wrapped around.
     A value moves a score by no more than what the sigmoid is right for.
     """
-    largest = min(plan.largest_leaf, Fraction(LARGEST_SCORE))
+    largest = largest_leaf(plan)
     what = f"leaf values of {float(largest):g} and more in size"
     bounds.check_sizes(
         (leaves.numerators, scales.largest_numerator, what),

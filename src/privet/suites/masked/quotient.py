@@ -53,8 +53,8 @@ def quotient(
     G is over `ring`: that of least cost is wide enough for quotients up to eight times the largest
     weight, `Scales.wide_ring` for all.
 
-    Cost: five openings, of 2L - 1 bits for each exponent, 1, 8.5 (or 9), 8 and 4
-    (or 4.5) bytes. Reveals: nothing. Error: see the decision.
+    Cost: five openings, of 2L - 1 bits for each exponent, 1, 8.5 (or 9), 4 and 4 (or 4.5) bytes.
+    Reveals: nothing. Error: see the decision.
     """
     y: Masked | Lifted
     if h.ring is scales.y_ring and scales.y_bits == 0:

@@ -82,8 +82,8 @@ class Samples(Functions):
     def begin_table(self, target: Share, score: Share) -> None:
         """Mask the derivatives of all samples, (K, 1, N) each.
 
-        Cost: one opening of 8N bytes where the second derivatives are 1; otherwise what they cost,
-        and one of 16N.
+        Cost: one opening of 38 bits a sample where the second derivatives are 1; otherwise what
+        they cost, and 60 bits more.
         """
         runtime, plan, scales = self._runtime, self._plan, self._scales
         self._nodes, self._outcomes = None, []
@@ -153,7 +153,7 @@ class Samples(Functions):
             sums_g, sums_h = (s.reshape(*s.shape[:2], outputs, nodes) for s in found)
         sums = Sums(sums_g, sums_h, g.share(runtime).sum(2), h.share(runtime).sum(2))
         if parent is not None:
-            g, h = _siblings(parent.g, g), _siblings(parent.h, h)
+            g, h = siblings(parent.g, g, axis=1), siblings(parent.h, h, axis=1)
         self._nodes = _Nodes(g, h)
         return sums
 
@@ -213,11 +213,12 @@ def _rows(x: Share) -> Share:
     return x.reshape(len(x), 1, -1)
 
 
-def _siblings(parent: Masked, left: Masked) -> Masked:
-    """Return left and right children in turn: (K, 2 nodes, N)."""
+def siblings(parent: Masked, left: Masked, axis: int) -> Masked:
+    """Return left and right children in turn, along the axis of nodes."""
 
     def interleave(sides: list[Elements]) -> Elements:
-        outputs, nodes, n_samples = sides[0].shape
-        return stack(sides, axis=2).reshape(outputs, 2 * nodes, n_samples)
+        shape = list(left.shape)
+        shape[axis] *= 2
+        return stack(sides, axis=axis + 1).reshape(*shape)
 
     return combine(interleave, left, parent - left)

@@ -34,6 +34,9 @@ DEGREE = 4
 WEIGHT_BITS = 30
 """Bits of a normalised G: of those that a quotient has, the most, since weights may be small."""
 MOST_EXPONENTS = 31
+COMPARED_BITS = 48
+"""Bits that sizes are compared with bounds on: the leading ones, so that no damaged one is left
+out."""
 
 
 @dataclass(frozen=True)
@@ -128,7 +131,9 @@ class Scales:
 
         And no smaller than what it is compared with its bound on.
         """
-        return integers_modulo(max(48, self.g_limit_bits - self.narrowing + self.exponents + 3))
+        return integers_modulo(
+            max(COMPARED_BITS, self.g_limit_bits - self.narrowing + self.exponents + 3)
+        )
 
     @property
     def largest_numerator(self) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from privet.arithmetic.exact import nearest
 from privet.arithmetic.fixed_point import FixedPoint
 from privet.arithmetic.limbs import LimbMatrix
 from privet.arithmetic.rings import Z64, RingArray
@@ -19,6 +20,7 @@ from privet.suites.masked.cuts import (
     Cuts,
     check_leaves,
     handicaps,
+    largest_leaf,
     leaf_factor,
     leaf_values,
 )
@@ -76,6 +78,7 @@ class MaskedSuite(Suite):
             "quotients": [str(unit(scales)), exponent_thresholds(scales)],
             "ties": [handicaps(plan, scales, first=first).tolist() for first in (True, False)],
             "leaf values": leaf_factor(plan, scales),
+            "bounds": [nearest(largest_leaf(plan), SCORE_BITS), scales.largest_numerator],
             "the tournament": group_sizes(plan.n_features * plan.params.candidates),
         }
 

@@ -15,7 +15,7 @@ from privet.suites.paper import sigmoid
 from privet.suites.paper.discretize import bucket_ends
 from privet.suites.paper.division import FIXED, ITERATIONS, START_BITS, reciprocal_bits
 from privet.suites.paper.infer import infer
-from privet.suites.paper.table import SortedColumns, train_table
+from privet.suites.paper.table import SortedColumns, largest_leaf, train_table
 from privet.suites.suite import AppliedTests, OwnData, Suite, TrainedTable
 from privet.terms.plan import Plan
 
@@ -69,6 +69,7 @@ class PaperSuite(Suite):
             "fixed point": [int(FIXED.encode(value)) for value in fixed],
             "the reciprocal": [reciprocal_bits(params.l2), ITERATIONS, START_BITS],
             "the sigmoid": [sigmoid.SQUARINGS, sigmoid.START_BITS],
+            "bounds": int(FIXED.encode(largest_leaf(plan))),
             "buckets": bucket_ends(plan.n_samples, params.buckets),
         }
 

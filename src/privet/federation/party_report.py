@@ -13,10 +13,18 @@ from privet.runtime.roles import Record
 from privet.version import __version__
 
 
-class Reveal(BaseModel):
-    """Something that left the protocol in the clear."""
+class Reported(BaseModel):
+    """A part of a report, or a whole one: written once, and read by programs of others."""
 
     model_config = ConfigDict(frozen=True)
+
+    def write(self, path: str | Path) -> None:
+        """Write the report as JSON, atomically."""
+        write_atomically(path, self.model_dump_json(indent=2).encode() + b"\n")
+
+
+class Reveal(Reported):
+    """Something that left the protocol in the clear."""
 
     what: str
     to: list[str]
@@ -24,10 +32,8 @@ class Reveal(BaseModel):
     """How many values, in training and prediction together."""
 
 
-class PartyReport(BaseModel):
+class PartyReport(Reported):
     """What one participant did in a job: its own view."""
-
-    model_config = ConfigDict(frozen=True)
 
     version: str
     command: str
@@ -47,10 +53,6 @@ class PartyReport(BaseModel):
     bytes_from_dealer: int
     reveals: list[Reveal]
     peak_rss_mb: float
-
-    def write(self, path: str | Path) -> None:
-        """Write the report as JSON, atomically."""
-        write_atomically(path, self.model_dump_json(indent=2).encode() + b"\n")
 
 
 def party_report(

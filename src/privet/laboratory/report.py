@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-from pydantic import BaseModel, ConfigDict
-
-from privet.federation.party_report import Reveal
-from privet.files.atomic import write_atomically
+from privet.federation.party_report import Reported, Reveal
 from privet.terms.params import Params
 
 
-class Seconds(BaseModel):
+class Seconds(Reported):
     """Wall time."""
-
-    model_config = ConfigDict(frozen=True)
 
     train: float
     """Bucketing and training; with a secure protocol, also starting the participants and the
@@ -29,10 +22,8 @@ class Seconds(BaseModel):
     """Of `train`: the participants' work on all tables, waiting for each other included."""
 
 
-class Bytes(BaseModel):
+class Bytes(Reported):
     """Traffic of a training: the arrays' bytes, without frames and TLS."""
-
-    model_config = ConfigDict(frozen=True)
 
     online_total: int = 0
     """What all participants sent each other for the tables."""
@@ -44,20 +35,16 @@ class Bytes(BaseModel):
     """What all participants sent each other before the first table."""
 
 
-class Rounds(BaseModel):
+class Rounds(Reported):
     """Network delays that a participant waited for in a training."""
-
-    model_config = ConfigDict(frozen=True)
 
     total: int = 0
     per_level: float = 0.0
     """Choosing one test and splitting by it, on average."""
 
 
-class Report(BaseModel):
+class Report(Reported):
     """One experiment. Keys may be added in later versions; none is renamed."""
-
-    model_config = ConfigDict(frozen=True)
 
     version: str
     """Of this software."""
@@ -87,7 +74,3 @@ class Report(BaseModel):
     feature_owners: list[str]
     tests: list[list[tuple[int, int]]]
     """The feature's index and the bucket of every level of every table."""
-
-    def write(self, path: str | Path) -> None:
-        """Write the report as JSON, atomically."""
-        write_atomically(path, self.model_dump_json(indent=2).encode() + b"\n")

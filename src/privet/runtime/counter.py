@@ -11,7 +11,7 @@ from typing import Any
 from privet.arithmetic.rings import Ring
 from privet.arithmetic.shares import Elements, Share
 from privet.runtime.letters import Letter
-from privet.runtime.opening import Link, Travel
+from privet.runtime.opening import Link, Travel, merged
 from privet.runtime.runtime import Blind, Owned, Owners, Shape
 
 
@@ -89,14 +89,6 @@ class Counter(Blind):
         """Count one round in which everybody sends everybody two elements."""
         nbytes = Letter.of(choice.ring, (2,)).nbytes
         self.add(Cost(rounds=1, online=self.n_parties * (self.n_parties - 1) * nbytes))
-
-
-def merged(values: Sequence[Elements]) -> tuple[list[Ring], list[int]]:
-    """Return the rings and lengths that values are opened with: as one vector, if over one ring."""
-    rings, lengths = [x.ring for x in values], [x.size for x in values]
-    if all(ring is rings[0] for ring in rings):
-        return [rings[0]], [sum(lengths)]
-    return rings, lengths
 
 
 def cost_of(program: Callable[..., Any], n_parties: int, *arguments: Any) -> Cost:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from privet.arithmetic.rings import Ring, RingArray
+from privet.arithmetic.shares import Elements
 from privet.runtime.letters import Letter
 from privet.transport.channel import Array, Expected
 
@@ -84,6 +85,14 @@ class Travel:
         if self.in_slices:
             return 2 * (n - 1) * sum(letter.nbytes for letter in self.slices)
         return n * (n - 1) * self.whole.nbytes
+
+
+def merged(values: Sequence[Elements]) -> tuple[list[Ring], list[int]]:
+    """Return the rings and lengths that values are opened with: as one vector, if over one ring."""
+    rings, lengths = [x.ring for x in values], [x.size for x in values]
+    if all(ring is rings[0] for ring in rings):
+        return [rings[0]], [sum(lengths)]
+    return rings, lengths
 
 
 class Opening:

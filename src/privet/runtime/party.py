@@ -20,7 +20,7 @@ from privet.errors import ResultError
 from privet.runtime.correlations import Source
 from privet.runtime.ledger import Ledger
 from privet.runtime.letters import Letter
-from privet.runtime.opening import Fold, Link, Opening
+from privet.runtime.opening import Fold, Link, Opening, merged
 from privet.runtime.runtime import Owned, Owners, Shape
 from privet.runtime.supplied import Supplied
 from privet.transport.channel import Array, Channel, Expected
@@ -123,8 +123,8 @@ class Party(Supplied):
 
         How it travels, and so what it costs, is decided in `runtime.opening`.
         """
-        rings = [share.ring for share in masked]
-        if len(masked) > 1 and all(ring is rings[0] for ring in rings):
+        rings, _ = merged(masked)
+        if len(rings) < len(masked):
             # As one vector, which is sent and added up without being taken apart.
             joined = np.concatenate([share.part.reshape(-1) for share in masked])
             (whole,) = self.open(Share(joined, rings[0]))

@@ -49,11 +49,8 @@ def deal_to_files(
     """Run a program as the dealer, before anybody else, and return each participant's file."""
     paths = [Path(folder) / f"{name}.correlations" for name in nonces]
     dealer = Dealer(len(nonces), FileSink(paths, list(nonces.values())))
-    try:
-        program(dealer, None)
-        dealer.close()
-    finally:
-        dealer.release()
+    program(dealer, None)
+    dealer.close()
     return [DealtFile(*each) for each in zip(paths, nonces.values(), strict=True)]
 
 
@@ -95,11 +92,9 @@ def peak_rss_mb() -> float:
 def run_dealer(program: Program, names: Sequence[str], channel: Channel) -> float:
     """Run a program as the dealer, and return the seconds of computing that it took."""
     started = time.thread_time()
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(channel)
+    with channel:
         channel.where = lambda: "start"
         dealer = Dealer(len(names), LiveSink(channel, names))
-        stack.callback(dealer.release)
         channel.where = lambda: dealer.step_name
         program(dealer, None)
         dealer.close()

@@ -20,11 +20,10 @@ from unittest import mock
 import numpy as np
 
 from privet import Experiment, run
-from privet.arithmetic.rings import Z36, signed
+from privet.arithmetic.rings import signed
 from privet.arithmetic.shares import Share
 from privet.arrays import FloatArray
 from privet.suites.masked.cuts import Cuts
-from privet.suites.masked.quotient import whole
 from privet.suites.masked.samples import Sums
 
 SIZES = {"california": (50, 5), "credit": (10, 4), "breast-cancer": (10, 3)}
@@ -45,12 +44,15 @@ class Recorder:
             found = scores(cuts, sums)
             runtime, me = cuts._runtime, cuts._runtime.index
             if me >= 0:
-                shares = [found, *(masked.share(runtime) for masked in cuts._masked)]
+                assert cuts._g is not None
+                assert cuts._h is not None
+                masked = (cuts._g.left, cuts._h.left, cuts._g.total, cuts._h.total)
+                shares = [found, *(x.share(runtime) for x in masked)]
                 with self._lock:
                     level = self._count[me]
                     self._count[me] += 1
-                    kept = [share.part.copy() for share in shares]
-                    self.levels[level][me] = [*kept, cuts._scales, cuts._handicap]
+                    kept = [(share.part.copy(), share.ring) for share in shares]
+                    self.levels[level][me] = [*kept, cuts._scales, cuts._lowered()]
             return found
 
         return watched
@@ -58,20 +60,20 @@ class Recorder:
 
 def errors(level: dict[int, list[Any]]) -> tuple[float, float]:
     """Return how far scores are off, as a standard deviation, and the gap of the two best."""
-    scales, handicap = next(iter(level.values()))[5:]
-    l2 = scales.l2 / 2.0 ** (scales.h_bits + scales.y_bits)
-    sums = [sum(parts[i] for parts in level.values()) for i in range(5)]
+    scales, lowered = next(iter(level.values()))[5:]
+    units = scales.units
+    l2 = scales.l2 / 2.0 ** (units.h_bits + scales.y_bits)
 
-    def real(x: Any, bits: int) -> FloatArray:
-        if x.dtype == np.uint64:  # 36 bits, with a sign
-            x = (Z36.reduce(x) << np.uint64(28)).view(np.int64) >> 28
-        return np.asarray(x.astype(np.float64) / 2.0**bits)
+    def real(i: int, bits: int) -> FloatArray:
+        ring = next(iter(level.values()))[i][1]
+        total = sum(parts[i][0].astype(np.uint64) for parts in level.values())
+        spare = np.uint64(64 - ring.bits)
+        return np.asarray(signed(total << spare) / 2.0 ** (bits + int(spare)))
 
-    g, h = real(sums[1], scales.g_bits), real(sums[2], scales.h_bits)
-    all_g, all_h = real(sums[3], scales.g_bits), real(sums[4], scales.h_bits)
-    exact = (g**2 / (h + l2) + (all_g - g) ** 2 / (all_h - h + l2)).sum((2, 3))
-    lowered = 1 - handicap.astype(float) / whole(scales)
-    ratio = signed(sums[0]).astype(float) / (exact * lowered[:, None])
+    g, h = real(1, units.g_bits), real(2, units.h_bits)
+    all_g, all_h = real(3, units.g_bits), real(4, units.h_bits)
+    exact = (g**2 / (h + l2) + (all_g - g) ** 2 / (all_h - h + l2)).sum((1, 2))
+    ratio = real(0, 0) / (exact * lowered.reshape(-1))
     near = ratio[exact >= 0.9 * exact.max()]
     best = np.sort(exact, axis=None)[::-1]
     gap = next((1 - other / best[0] for other in best[1:] if other < best[0] * (1 - 1e-12)), 1.0)

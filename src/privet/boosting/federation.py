@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from privet.arithmetic.rings import Z32, Z64
+from privet.arithmetic.rings import Z32
 from privet.arithmetic.shares import Share
 from privet.arrays import FloatArray
 from privet.boosting.binning import BucketedColumns
@@ -114,14 +114,15 @@ def train(
     if state is not None:
         unit = state.part.unit
     elif data is not None and data.label is not None:
-        unit = _label_unit(data.label, params)
+        unit = _label_unit(data.label, plan, federation.suite)
     suite = federation.suite(runtime, plan, _own_data(data, unit, plan, runtime.index))
     with runtime.step("setup"):
         suite.setup()
     drop = federation.suite.encoding.fraction_bits - federation.fraction_bits
     if state is not None:
         assert state.part.n_tables == done
-        suite.scores = Share(state.scores, Z64)
+        ring = suite.scores.ring
+        suite.scores = Share(state.scores.astype(ring.dtype), ring)
     part, thresholds = None, {}
     if data is not None:
         columns = data.columns
@@ -136,7 +137,7 @@ def train(
         if part is not None:
             part = part.extended(replace(table, leaf_values=leaves), thresholds)
             if on_state is not None:
-                on_state(TrainingState(part, suite.scores.part, loss))
+                on_state(TrainingState(part, suite.scores.part.astype(np.uint64), loss))
         runtime.progress(number + 1)
     return part
 
@@ -149,9 +150,11 @@ def _reveal_loss(runtime: Runtime, suite: Suite, table: TrainedTable) -> float |
     return None if revealed is None else suite.loss_of(revealed)
 
 
-def _label_unit(label: FloatArray, params: Params) -> LabelUnit:
-    start = params.start(label)
-    return LabelUnit.of(label, start) if params.objective.own_unit else LabelUnit(start)
+def _label_unit(label: FloatArray, plan: Plan, suite: type[Suite]) -> LabelUnit:
+    start = plan.params.start(label)
+    if not plan.objective.own_unit:
+        return LabelUnit(start)
+    return LabelUnit.of(label, start, float(suite.stretch(plan)))
 
 
 def _own_data(data: PartyData | None, unit: LabelUnit | None, plan: Plan, index: int) -> OwnData:

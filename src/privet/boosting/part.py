@@ -36,10 +36,11 @@ class LabelUnit:
     scale: float = 1.0
 
     @classmethod
-    def of(cls, label: FloatArray, centre: float) -> LabelUnit:
+    def of(cls, label: FloatArray, centre: float, stretch: float = 1.0) -> LabelUnit:
         """Return the unit in which a regression's label is at most 4 and on average at most 1/2.
 
-        On average by the root mean square. The scale is a power of two, so that scaling is exact.
+        On average by the root mean square; times the `stretch` that a protocol asks for. The scale
+        is rounded up to four significant bits: it need not tell the root mean square.
         """
         deviation = label - centre
         largest = float(np.max(np.abs(deviation)))
@@ -48,7 +49,7 @@ class LabelUnit:
         # Relative to the largest, whose square might overflow.
         typical = largest * float(np.sqrt(np.mean((deviation / largest) ** 2)))
         mantissa, exponent = math.frexp(max(2 * typical, largest / 4))
-        return cls(centre, math.ldexp(1.0, exponent - (mantissa == 0.5)))
+        return cls(centre, math.ldexp(math.ceil(16 * mantissa) / 16, exponent) / stretch)
 
     def shrink(self, label: FloatArray) -> FloatArray:
         """Return the label as it is shared."""

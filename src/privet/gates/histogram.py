@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from privet.arithmetic.limbs import LimbMatrix
-from privet.arithmetic.rings import Z36, RingArray
+from privet.arithmetic.rings import Ring, RingArray
 from privet.arithmetic.shares import Elements, Share
 from privet.arrays import BucketArray
 from privet.gates.gate import Gate
@@ -33,15 +33,21 @@ from privet.runtime.runtime import Runtime
 class Indicators:
     """Indicator matrices of all features: E at participants, A at the dealer."""
 
-    features: int
-    cuts: int
+    cuts: tuple[int, ...]
+    """How many rows each feature has."""
     matrix: LimbMatrix
-    """(features * cuts, N)."""
+    """(C, N), for C cuts of all features."""
     own: dict[int, BucketArray] = field(default_factory=dict)
     """Our own features' buckets, by feature."""
 
+    @property
+    def places(self) -> list[slice]:
+        """Where each feature's rows are."""
+        ends = np.cumsum(self.cuts).tolist()
+        return [slice(end - count, end) for end, count in zip(ends, self.cuts, strict=True)]
+
     def times(self, masks: Sequence[Elements]) -> list[RingArray]:
-        """Return the matrix times masks (..., N), taken as rows: (features * cuts, rows) each."""
+        """Return the matrix times masks (..., N), taken as rows: (C, rows) each."""
         return self.matrix.times(*((r.array.reshape(-1, r.shape[-1]).T, r.ring) for r in masks))
 
 
@@ -62,7 +68,7 @@ class Products:
 
     def of(self, vectors: Sequence[Masked]) -> list[RingArray]:
         """Return the products with the vectors' masks; those of constants are zero."""
-        rows = self.indicators.features * self.indicators.cuts
+        rows = sum(self.indicators.cuts)
         masks = [x.mask for x in vectors if not x.constant]
         begun, self._begun = self._begun, None
         found = iter(self.indicators.times(masks) if begun is None else begun.result())
@@ -75,8 +81,8 @@ class Publish(Gate):
     1. The dealer and each owner draw A.
     2. Owners send E = M - A to all: uniform to whoever does not know A.
 
-    Cost: one round, in which each owner sends its matrices over Z36 to all others. Reveals:
-    nothing.
+    Cost: one round, in which each owner sends its matrices to all others, over the ring of the
+    widest sums. Reveals: nothing.
     """
 
     name = "publish indicators"
@@ -87,14 +93,16 @@ class Publish(Gate):
         own: dict[int, BucketArray],
         owners: tuple[int, ...],
         *,
-        cuts: int,
+        cuts: tuple[int, ...],
         n_samples: int,
+        ring: Ring,
     ) -> Indicators:
         """Draw masks of all indicators."""
-        matrix = LimbMatrix(len(owners) * cuts, n_samples)
-        for j, owner in enumerate(owners):
-            matrix.place(j * cuts, dealer.private((cuts, n_samples), Z36, owner))
-        return Indicators(len(owners), cuts, matrix)
+        indicators = Indicators(cuts, LimbMatrix(sum(cuts), n_samples))
+        for where, owner in zip(indicators.places, owners, strict=True):
+            shape = (where.stop - where.start, n_samples)
+            indicators.matrix.place(where.start, dealer.private(shape, ring, owner))
+        return indicators
 
     def run(
         self,
@@ -102,21 +110,24 @@ class Publish(Gate):
         own: dict[int, BucketArray],
         owners: tuple[int, ...],
         *,
-        cuts: int,
+        cuts: tuple[int, ...],
         n_samples: int,
+        ring: Ring,
     ) -> Indicators:
         """Mask and send our own; receive the others'."""
+        indicators = Indicators(cuts, LimbMatrix(sum(cuts), n_samples), own)
         features = [[j for j, o in enumerate(owners) if o == k] for k in range(party.n_parties)]
         sent = []
         for j, owner in enumerate(owners):
-            mask = party.private((cuts, n_samples), Z36, owner)
+            mask = party.private((cuts[j], n_samples), ring, owner)
             if mask is not None:
-                sent.append((own[j] <= np.arange(cuts)[:, None]).astype(np.uint64) - mask)
-        matrix = LimbMatrix(len(owners) * cuts, n_samples)
-        counts = [len(theirs) for theirs in features]
-        for k, position, rows in party.publish(sent, counts, (cuts, n_samples), Z36):
-            matrix.place(features[k][position] * cuts, rows)
-        return Indicators(len(owners), cuts, matrix, own)
+                below = own[j] <= np.arange(cuts[j])[:, None]
+                sent.append(ring.subtract(below.astype(ring.dtype), mask))
+        shapes = [[(cuts[j], n_samples) for j in theirs] for theirs in features]
+        for k, position, rows in party.publish(sent, shapes, ring):
+            where = indicators.places[features[k][position]]
+            indicators.matrix.place(where.start, rows)
+        return indicators
 
     def count(
         self,
@@ -124,18 +135,19 @@ class Publish(Gate):
         own: dict[int, BucketArray],
         owners: tuple[int, ...],
         *,
-        cuts: int,
+        cuts: tuple[int, ...],
         n_samples: int,
+        ring: Ring,
     ) -> Indicators:
         """Count the round."""
-        counter.publish(Z36, (cuts, n_samples), len(owners))
-        return Indicators(len(owners), cuts, LimbMatrix(0, n_samples))
+        counter.publish(ring, [(count, n_samples) for count in cuts])
+        return Indicators(cuts, LimbMatrix(0, n_samples))
 
 
 class Histogram(Gate):
     """Sum masked vectors, (K, N) each, over the samples that pass each cut of each feature.
 
-    Returns shares of shape (J, C, K). Cost: no opening; corrections for the sums. Reveals: nothing.
+    Returns shares of shape (C, K). Cost: no opening; corrections for the sums. Reveals: nothing.
     Error: none.
     """
 
@@ -149,14 +161,14 @@ class Histogram(Gate):
 
     def run(self, party: Party, products: Products, *vectors: Masked) -> list[Share]:
         """Multiply masked indicators with our share of the masks, our own with what is public."""
-        indicators = products.indicators
-        cuts, found = indicators.cuts, []
+        indicators, found = products.indicators, []
         for sums, x in zip(products.of(vectors), vectors, strict=True):
             x.ring.accumulate(sums, party.derived(sums.shape, x.ring).part)
-            result = x.ring.negate(sums).reshape(indicators.features, cuts, -1)
+            result = x.ring.negate(sums)
             for j, bucket in indicators.own.items():
+                where, cuts = indicators.places[j], indicators.cuts[j]
                 for k, vector in enumerate(x.public.array):
-                    result[j, :, k] += _sums_by_bucket(bucket, vector, cuts + 1)[:cuts]
+                    result[where, k] += _sums_by_bucket(bucket, vector, cuts + 1)[:cuts]
             found.append(Share(result, x.ring))
         return found
 
@@ -169,7 +181,7 @@ class Histogram(Gate):
 
 
 def _unknown(indicators: Indicators, x: Masked) -> Share:
-    return Share.unknown((indicators.features, indicators.cuts, len(x.mask)), x.ring)
+    return Share.unknown((sum(indicators.cuts), len(x.mask)), x.ring)
 
 
 def _sums_by_bucket(bucket: BucketArray, vector: RingArray, buckets: int) -> RingArray:

@@ -53,8 +53,8 @@ class Selection:
             total += (entries * products).sum(axis=0, dtype=x.ring.dtype) * coefficient.array
         return Share(total, x.ring)
 
-    def where(self, position: int, factor: int) -> Share:
-        """Return a share of a factor at that position, and of zero elsewhere."""
+    def where(self, position: int | npt.NDArray[np.intp], factor: int) -> Share:
+        """Return a share of a factor where the position is that one, and of zero elsewhere."""
         x, hot = self.factors[factor], self.hot[factor]
         if not hot.known:
             return Share.unknown(self.opened.shape, x.ring)

@@ -15,7 +15,7 @@ Whatever somebody does not have is unknown to it: `Elements` with a shape alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -131,6 +131,15 @@ class Lifted:
         scaled = tuple(c * constant for c in self.coefficients)
         return Lifted(self.public * constant, self.masks, scaled)
 
+    def share(self, runtime: Runtime) -> Share:
+        """Return the value as an additive share; the first participant adds what is public."""
+        if not self.public.known:
+            return Share.unknown(self.shape, self.ring)
+        part = self.public.array if runtime.index == 0 else self.ring.zeros(self.shape)
+        for mask, coefficient in zip(self.masks, self.coefficients, strict=True):
+            part = part + mask.array * coefficient.array
+        return Share(part, self.ring)
+
 
 def _plus(x: Elements, constant: int | RingArray) -> Elements:
     return Elements(x.ring.add(x.array, x.ring.array(constant)), x.ring) if x.known else x
@@ -140,6 +149,29 @@ def _shifted(x: Elements, drop: int) -> Elements:
     if not x.known:
         return x
     return Elements(x.ring.reduce(x.array) >> x.ring.dtype.type(drop), x.ring)
+
+
+def draw_masks(dealer: Dealer, values: Sequence[Share]) -> list[Masked]:
+    """Draw the masks of shared values, as the dealer."""
+    masks = [dealer.uniform(x.shape, x.ring) for x in values]
+    return [Masked(Elements.unknown(r.shape, r.ring), r) for r in masks]
+
+
+def open_beside(
+    party: Party,
+    covered: Sequence[Share],
+    values: Sequence[Share],
+    meanwhile: Meanwhile | None = None,
+) -> tuple[list[RingArray], list[Masked]]:
+    """Open shares that are masked already, and mask others, all in one opening."""
+    masks = [party.uniform(x.shape, x.ring) for x in values]
+    if meanwhile is not None:
+        meanwhile(list(masks))
+    opened = party.open(*covered, *(x + r for x, r in zip(values, masks, strict=True)))
+    found = [
+        Masked(Elements(c, r.ring), r) for c, r in zip(opened[len(covered) :], masks, strict=True)
+    ]
+    return list(opened[: len(covered)]), found
 
 
 class Mask(Gate):
@@ -157,18 +189,14 @@ class Mask(Gate):
         self, dealer: Dealer, *values: Share, meanwhile: Meanwhile | None = None
     ) -> list[Masked]:
         """Draw masks."""
-        masks = [dealer.uniform(x.shape, x.ring) for x in values]
+        found = draw_masks(dealer, values)
         if meanwhile is not None:
-            meanwhile(masks)
-        return [Masked(Elements.unknown(r.shape, r.ring), r) for r in masks]
+            meanwhile([x.mask for x in found])
+        return found
 
     def run(self, party: Party, *values: Share, meanwhile: Meanwhile | None = None) -> list[Masked]:
         """Open all values in one round."""
-        masks = [party.uniform(x.shape, x.ring) for x in values]
-        if meanwhile is not None:
-            meanwhile(list(masks))
-        opened = party.open(*(x + r for x, r in zip(values, masks, strict=True)))
-        return [Masked(Elements(c, r.ring), r) for c, r in zip(opened, masks, strict=True)]
+        return open_beside(party, [], values, meanwhile)[1]
 
     def count(
         self, counter: Counter, *values: Share, meanwhile: Meanwhile | None = None

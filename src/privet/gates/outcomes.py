@@ -13,7 +13,6 @@ import numpy.typing as npt
 
 from privet.arithmetic.rings import Ring, RingArray, integers_modulo
 from privet.arithmetic.shares import Share
-from privet.arrays import BucketArray
 from privet.gates.gate import Gate
 from privet.gates.masked import Masked
 from privet.runtime.counter import Counter
@@ -25,15 +24,17 @@ from privet.runtime.runtime import Runtime
 Z1 = integers_modulo(1)
 
 
-def outcome_share(runtime: Runtime, own: BucketArray | None, shape: tuple[int, ...]) -> Share:
-    """Return a share of bits that one participant has: all of them there, zeros at the others.
+def owned_share(
+    runtime: Runtime, own: RingArray | None, shape: tuple[int, ...], ring: Ring
+) -> Share:
+    """Return a share of values that one participant has: all of them there, zeros at the others.
 
     Whose they are is not known to the dealer, and does not matter: they are to be masked.
     """
     if own is not None:
-        return Share(own, Z1)
-    zeros = runtime.opened(np.broadcast_to(Z1.zeros(()), shape), Z1)
-    return Share(zeros.array, Z1) if zeros.known else Share.unknown(shape, Z1)
+        return Share(own, ring)
+    zeros = runtime.opened(np.broadcast_to(ring.zeros(()), shape), ring)
+    return Share(zeros.array, ring) if zeros.known else Share.unknown(shape, ring)
 
 
 class Keep(Gate):

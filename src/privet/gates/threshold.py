@@ -1,187 +1,310 @@
-"""Comparing masked values with public numbers: how many of them each value reaches.
+"""Comparing masked values with public numbers: which of them each value reaches.
 
 The mask's bits are known to the dealer, so `public < mask` is a comparison of a public number with
-dealt bits. Cut into digits, each digit is looked up in a dealt table at the public digit.
+dealt digits. Each digit is looked up in a dealt table at the public digit, the lookups are added
+up, and the top bit of the sum is the answer: one opening of a bit or two for every digit.
+
+The answer stays what it is made of, a public choice among dealt bits, until it is needed as a
+factor (`step`): then products of these bits are dealt, and nothing is opened.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import lru_cache
 from math import prod
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from privet.arithmetic.bit_planes import pack_bits, packed_length, unpack_bits
-from privet.arithmetic.rings import BITS, Z8
-from privet.arithmetic.shares import Elements, Share
+from privet.arithmetic.rings import Z8, Ring, integers_modulo
+from privet.arithmetic.shares import Share
 from privet.gates.gate import Gate
-from privet.gates.masked import Masked
+from privet.gates.masked import Lifted, Masked, draw_masks, open_beside, unknown_masked
 from privet.runtime.counter import Counter
 from privet.runtime.dealer import Dealer
 from privet.runtime.party import Party
+from privet.runtime.runtime import Runtime
 
-Monomials = dict[frozenset[int], Any]
-"""Public coefficients of products of mask bits."""
-
-DIGIT_BITS = 8
+_LONGEST_DIGIT = 9
 
 
-class CountReached(Gate):
-    """Count, for each masked value, how many public thresholds it reaches: a share over Z8.
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """Whether values reach thresholds: shape (thresholds, *values).
+
+    Participants know which of the dealt bits the answer is, and whether it is inverted; the dealer
+    knows the bits. Neither knows the answer.
+    """
+
+    shape: tuple[int, ...]
+    digits: int
+    which: npt.NDArray[np.intp] | None = None
+    straight: npt.NDArray[np.bool_] | None = None
+    """Where the answer is the dealt bit; elsewhere it is the other one."""
+    bits: npt.NDArray[np.uint8] | None = None
+    """The dealt bits, (options, *shape)."""
+
+    @property
+    def options(self) -> int:
+        """How many bits are dealt for every answer."""
+        return 1 << (self.digits - 1)
+
+    def __getitem__(self, threshold: int) -> Comparison:
+        """Return the answers for one threshold, without that axis."""
+        return Comparison(
+            self.shape[1:],
+            self.digits,
+            None if self.which is None else self.which[threshold],
+            None if self.straight is None else self.straight[threshold],
+            None if self.bits is None else self.bits[:, threshold],
+        )
+
+
+class Compare(Gate):
+    """Compare masked values with public thresholds, and mask other shares beside it.
 
     Values are taken modulo 2^width, and x - t lies between -2^(width-1) and 2^(width-1).
 
     1. x - t is negative if the top bits of c = public - t and of the mask r and a borrow, whether
        the rest of c is below the rest of r, add up to an odd number.
-    2. The dealer deals, for each digit of r, tables of [digit > d] and [digit = d] for every d;
-       participants look c's digits up. One table serves all thresholds.
-    3. Open the looked-up bits under fresh masks.
-    4. borrow = sum over digits of [digit > d] times [digit = d] of all higher ones: a polynomial in
-       masked bits, whose products of masks are dealt, with the sign of r's top bit in them.
+    2. The dealer deals a table for each of r's L digits, at every d: [digit > d] for the lowest,
+       2 [digit > d] + [digit = d] for the others. Participants look c's digits up, and add them up
+       modulo 2^L: digit j counts 2^(j-1) times, the lowest once. The borrow is the top bit.
+    3. Open the sum V under a mask rho. The top bit of V = opened - rho is, for an opened k below
+       2^(L-1), a function of rho, and for k + 2^(L-1) the opposite: one of 2^(L-1) bits that the
+       dealer knows, with r's top bit in them.
 
-    Cost: one opening of 2L - 1 bits a comparison, for L digits. Reveals: nothing. Error: none.
+    Cost: one opening of L bits a comparison, with what is beside it. Reveals: nothing. Error: none.
     """
 
-    name = "count reached"
+    name = "compare"
 
     def deal(
         self,
         dealer: Dealer,
         x: Masked,
-        *,
+        *beside: Share,
         thresholds: tuple[int, ...],
         width: int,
-        digit: int = DIGIT_BITS,
-    ) -> Share:
-        """Deal tables of digits, masks of bits, and products of them."""
-        r = x.mask.array.reshape(-1)
-        count, bits = len(r), _digit_bits(width, digit)
-        for i, (start, length) in enumerate(bits):
-            value = (r >> r.dtype.type(start)) & r.dtype.type((1 << length) - 1)
+        digits: int,
+    ) -> tuple[Comparison, list[Masked]]:
+        """Deal tables of digits, and draw the mask of their sum."""
+        r, kind = x.mask.array.reshape(-1), x.mask.array.dtype.type
+        for j, (start, length) in enumerate(_places(width, digits)):
+            value = (r >> kind(start)) & kind((1 << length) - 1)
             options = np.arange(1 << length, dtype=r.dtype)[:, None]
-            tables = [value > options] + ([] if i == 0 else [value == options])
-            for table in tables:
-                dealer.deal(pack_bits(table.astype(np.uint8)), BITS)
-        top = ((r >> r.dtype.type(width - 1)) & r.dtype.type(1)).astype(np.uint8)
-        drawn = dealer.uniform(_bit_shape(len(bits), len(thresholds), count), BITS).array
-        beta = unpack_bits(drawn, count)
-        sign = np.uint8(1) - np.uint8(2) * top
-        products = [
-            np.broadcast_to(prod((beta[i] for i in sorted(key)), start=sign), beta.shape[1:])
-            for key in _keys(len(bits))
-        ]
-        dealer.deal(top, Z8)
-        dealer.deal(np.stack(products), Z8)
-        return Share.unknown(x.shape, Z8)
+            table = (value > options).astype(np.uint8)
+            if j:
+                table += table
+                table += value == options
+            dealer.deal(table, _table_ring(j, digits))
+        top = ((r >> kind(width - 1)) & kind(1)).astype(np.uint8)
+        ring, shape = integers_modulo(digits), (len(thresholds), len(r))
+        rho = dealer.uniform(shape, ring)
+        others = draw_masks(dealer, beside)
+        k = np.arange(1 << (digits - 1), dtype=np.uint8)[:, None, None]
+        bits = ((k - rho.array) >> np.uint8(digits - 1)) & np.uint8(1)
+        found = (bits ^ top).reshape(len(k), len(thresholds), *x.shape)
+        return Comparison(found.shape[1:], digits, bits=found), others
 
     def run(
         self,
         party: Party,
         x: Masked,
-        *,
+        *beside: Share,
         thresholds: tuple[int, ...],
         width: int,
-        digit: int = DIGIT_BITS,
-    ) -> Share:
-        """Look digits up, open them masked, and add products up."""
+        digits: int,
+    ) -> tuple[Comparison, list[Masked]]:
+        """Look digits up, and open their sum."""
         public = x.public.array.reshape(-1)
-        count, bits = len(public), _digit_bits(width, digit)
-        kind = public.dtype.type
-        shifts = np.array(thresholds, dtype=np.int64).astype(public.dtype)
-        c = public[None, :] - shifts[:, None]  # (thresholds, count)
-        looked = []
-        places = np.arange(count)
-        for i, (start, length) in enumerate(bits):
-            chosen = ((c >> kind(start)) & kind((1 << length) - 1)).astype(np.intp)
-            for _ in range(1 if i == 0 else 2):
-                shape = (1 << length, packed_length(count))
-                table = unpack_bits(party.derived(shape, BITS).part, count)
-                looked.append(table[chosen, places])
-        drawn = party.uniform(_bit_shape(len(bits), len(thresholds), count), BITS)
-        packed = pack_bits(np.stack(looked))
-        (opened,) = party.open(Share(packed, BITS) ^ drawn)
-        d = unpack_bits(opened, count)
-        keys = _keys(len(bits))
-        top = party.derived((count,), Z8).part
-        products = party.derived((len(keys), len(thresholds), count), Z8).part
-        odd = ((c >> kind(width - 1)) & kind(1)).astype(np.uint8)
-        flip = np.uint8(1) - np.uint8(2) * odd
-        borrow = np.zeros(c.shape, dtype=np.uint8)
-        coefficients = _borrow(d, len(bits))
-        for key, dealt in zip(keys, products, strict=True):
-            borrow += coefficients[key] * dealt
-        # Whether x - t is negative is odd ^ (top ^ borrow), and top ^ borrow = top + sign borrow.
-        reached = np.negative(flip * (top[None, :] + borrow))
-        if party.index == 0:
-            reached += np.uint8(1) - odd
-        return Share(reached.sum(axis=0, dtype=np.uint8).reshape(x.shape), Z8)
+        kind, places = public.dtype.type, np.arange(len(public))
+        c = public[None, :] - np.array(thresholds, dtype=np.int64).astype(public.dtype)[:, None]
+        total = np.zeros(c.shape, dtype=np.uint8)
+        for j, (start, length) in enumerate(_places(width, digits)):
+            table = party.derived((1 << length, len(public)), _table_ring(j, digits)).part
+            digit = ((c >> kind(start)) & kind((1 << length) - 1)).astype(np.intp)
+            total += table[digit, places] << np.uint8(max(0, j - 1))
+        ring = integers_modulo(digits)
+        rho = party.uniform(c.shape, ring)
+        (opened,), others = open_beside(party, [Share(total, ring) + rho], beside)
+        odd = ((c >> kind(width - 1)) & kind(1)).astype(np.bool_)
+        half = 1 << (digits - 1)
+        shape = (len(thresholds), *x.shape)
+        which = (opened & np.uint8(half - 1)).astype(np.intp)
+        # Reached is the opposite of negative.
+        straight = odd ^ (opened >= half)
+        return Comparison(shape, digits, which.reshape(shape), straight.reshape(shape)), others
 
     def count(
         self,
         counter: Counter,
         x: Masked,
-        *,
+        *beside: Share,
         thresholds: tuple[int, ...],
         width: int,
-        digit: int = DIGIT_BITS,
+        digits: int,
+    ) -> tuple[Comparison, list[Masked]]:
+        """Count tables of digits, and the opening."""
+        count = prod(x.shape)
+        for j, (_, length) in enumerate(_places(width, digits)):
+            counter.derive(_table_ring(j, digits), (1 << length, count))
+        total = Share.unknown((len(thresholds), count), integers_modulo(digits))
+        counter.open(total, *beside)
+        others = [unknown_masked(y.shape, y.ring) for y in beside]
+        return Comparison((len(thresholds), *x.shape), digits), others
+
+
+class Step(Gate):
+    """Multiply lifted values by a public number that depends on how many thresholds are reached.
+
+    `factors[e]` is the number where e of them are; thresholds rise. The product is
+    factors[0] x + sum over e of (factors[e] - factors[e-1]) [reached e] x.
+
+    1. The dealer derives the products of every dealt bit with the masks of x.
+    2. Participants take those of the bit that the answer is.
+
+    Cost: no opening; corrections of 2^(L-1) elements for each threshold and each mask of x, and one
+    more. Reveals: nothing. Error: none; the result must fit the ring.
+    """
+
+    name = "step"
+
+    def deal(
+        self, dealer: Dealer, reached: Comparison, x: Lifted, *, factors: tuple[int, ...]
     ) -> Share:
-        """Count tables of digits, the opening, and products of masks."""
-        count, bits = prod(x.shape), _digit_bits(width, digit)
-        for i, (_, length) in enumerate(bits):
-            table = (1 << length, packed_length(count))
-            counter.derive(BITS, *[table] * (1 if i == 0 else 2))
-        counter.open(Elements.unknown(_bit_shape(len(bits), len(thresholds), count), BITS))
-        counter.derive(Z8, (count,), (len(_keys(len(bits))), len(thresholds), count))
-        return Share.unknown(x.shape, Z8)
+        """Deal bits, and their products with masks."""
+        if not reached.shape[0]:
+            return Share.unknown(x.shape, x.ring)
+        assert reached.bits is not None
+        bits = reached.bits.astype(x.ring.dtype)
+        dealer.deal(np.stack([bits, *(bits * mask.array for mask in x.masks)]), x.ring)
+        return Share.unknown(x.shape, x.ring)
+
+    def run(
+        self, party: Party, reached: Comparison, x: Lifted, *, factors: tuple[int, ...]
+    ) -> Share:
+        """Add up the products of the right bits."""
+        if not reached.shape[0]:
+            return x.share(party) * factors[0]
+        assert reached.which is not None
+        assert reached.straight is not None
+        ring = x.ring
+        dealt = party.derived(_dealt_shape(reached, x), ring).part
+        found = np.take_along_axis(dealt, reached.which[None, None], axis=1)[:, 0]
+        steps = ring.array(np.diff(factors)).reshape(-1, *[1] * len(x.shape))
+        sign = np.where(reached.straight, steps, ring.negate(steps))
+        # A bit is what was dealt, or 1 less that.
+        whole = ring.array(factors[0]) + np.where(reached.straight, ring.array(0), steps).sum(
+            axis=0, dtype=ring.dtype
+        )
+        total = x.public.array * (found[0] * sign).sum(axis=0, dtype=ring.dtype)
+        if party.index == 0:
+            total = total + x.public.array * whole
+        for k, (mask, weight) in enumerate(zip(x.masks, x.coefficients, strict=True), start=1):
+            part = (found[k] * sign).sum(axis=0, dtype=ring.dtype)
+            part += mask.array * whole
+            total += weight.array * part
+        return Share(total, ring)
+
+    def count(
+        self, counter: Counter, reached: Comparison, x: Lifted, *, factors: tuple[int, ...]
+    ) -> Share:
+        """Count bits, and their products."""
+        if not reached.shape[0]:
+            return Share.unknown(x.shape, x.ring)
+        counter.derive(x.ring, _dealt_shape(reached, x))
+        return Share.unknown(x.shape, x.ring)
 
 
-def _digit_bits(width: int, digit: int) -> list[tuple[int, int]]:
-    """Return where the digits of the lower width - 1 bits start, and how long they are."""
-    return [(s, min(digit, width - 1 - s)) for s in range(0, width - 1, digit)]
+class Veil(Gate):
+    """Return uniform numbers where a value does not reach a threshold, and where it does.
+
+    Each is zero elsewhere: (2, rows, *values). Whatever they are added to can be read where they
+    are zero, and is uniform where they are not.
+
+    1. The dealer draws [rho], and derives its products with every dealt bit.
+    2. Participants take those of the bit that the answer is.
+
+    Cost: no opening; corrections of 2^(L-1) elements each. Reveals: nothing. Error: none.
+    """
+
+    name = "veil"
+
+    def deal(self, dealer: Dealer, reached: Comparison, *, rows: int, ring: Ring) -> Share:
+        """Deal products of the bits with uniform numbers."""
+        assert reached.bits is not None
+        rho = dealer.uniform((2, rows, *reached.shape), ring)
+        dealer.deal(reached.bits.astype(ring.dtype)[:, None, None] * rho.array, ring)
+        return Share.unknown(rho.shape, ring)
+
+    def run(self, party: Party, reached: Comparison, *, rows: int, ring: Ring) -> Share:
+        """Take the products of the right bits."""
+        assert reached.which is not None
+        assert reached.straight is not None
+        rho = party.uniform((2, rows, *reached.shape), ring).part
+        dealt = party.derived((reached.options, *rho.shape), ring).part
+        found = np.take_along_axis(dealt, reached.which[None, None, None], axis=0)[0]
+        # The first is to be there where the answer is 0, the second where it is 1.
+        kept = np.stack([~reached.straight, reached.straight])[:, None]
+        return Share(np.where(kept, found, ring.subtract(rho, found)), ring)
+
+    def count(self, counter: Counter, reached: Comparison, *, rows: int, ring: Ring) -> Share:
+        """Count the products."""
+        shape = (2, rows, *reached.shape)
+        counter.derive(ring, (reached.options, *shape))
+        return Share.unknown(shape, ring)
 
 
-def _bit_shape(n_digits: int, thresholds: int, count: int) -> tuple[int, ...]:
-    return (2 * n_digits - 1, thresholds, packed_length(count))
+def _dealt_shape(reached: Comparison, x: Lifted) -> tuple[int, ...]:
+    return (1 + len(x.masks), reached.options, *reached.shape)
 
 
-def _bit(digit: int, equal: bool) -> int:
-    """Return which looked-up bit is a digit's `greater` or `equal`: the lowest has no `equal`."""
-    return 0 if digit == 0 else 2 * digit - 1 + equal
+compare = Compare()
+step = Step()
+veil = Veil()
 
 
-def _keys(n_digits: int) -> list[frozenset[int]]:
-    """Return all products of mask bits that the borrow may need, the empty one included."""
-    found: dict[frozenset[int], None] = {}
-    above: list[frozenset[int]] = [frozenset()]
-    for i in reversed(range(n_digits)):
-        for key in above:
-            found[key] = None
-            found[key | {_bit(i, False)}] = None
-        if i:
-            above += [key | {_bit(i, True)} for key in above]
-    return list(found)
+def count_reached(runtime: Runtime, x: Masked, thresholds: tuple[int, ...], width: int) -> Share:
+    """Return how many of rising thresholds each value reaches, over Z8: one opening."""
+    digits = usual_digits(width)
+    reached, _ = compare(runtime, x, thresholds=thresholds, width=width, digits=digits)
+    return step(
+        runtime, reached, one(runtime, x.shape, Z8), factors=tuple(range(len(thresholds) + 1))
+    )
 
 
-def _borrow(d: npt.NDArray[np.uint8], n_digits: int) -> Monomials:
-    """Expand the borrow into products of masks; a masked bit is d + (1 - 2d) beta."""
-    slope = np.uint8(1) - np.uint8(2) * d
-
-    def times(terms: Monomials, bit: int) -> Monomials:
-        result: Monomials = {}
-        for key, coefficient in terms.items():
-            result[key] = coefficient * d[bit]
-            result[key | {bit}] = coefficient * slope[bit]
-        return result
-
-    total: Monomials = {}
-    above: Monomials = {frozenset(): np.ones(d.shape[1:], dtype=np.uint8)}
-    for i in reversed(range(n_digits)):
-        for key, coefficient in times(above, _bit(i, False)).items():
-            total[key] = total[key] + coefficient if key in total else coefficient
-        if i:
-            above = times(above, _bit(i, True))
-    return total
+def one(runtime: Runtime, shape: tuple[int, ...], ring: Ring) -> Lifted:
+    """Return the number 1 as a lifted value, which has no masks."""
+    return Lifted(runtime.opened(np.broadcast_to(ring.array(1), shape), ring), (), ())
 
 
-count_reached = CountReached()
+@lru_cache(maxsize=64)
+def usual_digits(width: int) -> int:
+    """Return the number of digits for which the dealer deals least: tables, and a byte a bit."""
+
+    def dealt(digits: int) -> int:
+        tables = (
+            _table_ring(j, digits).bits << n for j, (_, n) in enumerate(_places(width, digits))
+        )
+        return sum(tables) + 8 * (1 << (digits - 1))
+
+    shortest = -(-(width - 1) // _LONGEST_DIGIT)
+    return min(range(shortest, min(8, width - 1) + 1), key=dealt)
+
+
+def _table_ring(digit: int, digits: int) -> Ring:
+    """Return the ring of a digit's table: it counts 2^(digit-1) times modulo 2^digits."""
+    return integers_modulo(digits - max(0, digit - 1))
+
+
+def _places(width: int, digits: int) -> list[tuple[int, int]]:
+    """Return where the digits of the lower width - 1 bits start, and how long they are.
+
+    Tables of higher ones have fewer bits, so they are the longer ones.
+    """
+    short, longer = divmod(width - 1, digits)
+    lengths = [short] * (digits - longer) + [short + 1] * longer
+    starts = [sum(lengths[:j]) for j in range(digits)]
+    return list(zip(starts, lengths, strict=True))

@@ -79,20 +79,20 @@ truncate = Truncate()
 
 
 def drop_bits(runtime: Runtime, x: Share, bits: int, ring: Ring) -> Share:
-    """Divide a shared value over Z64 by 2^bits, over a ring of at most 64 - bits bits.
+    """Divide a shared value by 2^bits, over a ring of at least so many bits fewer than its own.
 
     Every participant drops the bits from its own share, and the first adds what that loses on
     average. Wrap-arounds of the shares are multiples of the ring's size, so nothing is opened.
 
     Error: at most n / 2 units of what is left; right on average, to half of the lowest bit.
     """
-    assert bits + ring.bits <= 64
+    assert bits + ring.bits <= x.ring.bits
     if not bits or not x.known:
         return x.to_ring(ring)
-    part = x.part
+    part, kind = x.part, x.ring.dtype.type
     if runtime.index == 0:
-        part = part + np.uint64(runtime.n_parties * ((1 << bits) - 1) >> 1)
-    return Share((part >> np.uint64(bits)).astype(ring.dtype), ring)
+        part = part + kind(runtime.n_parties * ((1 << bits) - 1) >> 1)
+    return Share((x.ring.reduce(part) >> kind(bits)).astype(ring.dtype), ring)
 
 
 def multiply_fixed(runtime: Runtime, x: Share, y: Share, bits: int) -> Share:

@@ -62,9 +62,9 @@ class Counter(Blind):
         """Count values that the dealer gives shares of."""
         self.add(Cost(offline=sum(Letter.of(ring, shape).nbytes for shape in shapes)))
 
-    def publish(self, ring: Ring, shape: tuple[int, ...], count: int) -> None:
-        """Count one round in which that many arrays go from their owners to all others."""
-        nbytes = count * Letter.of(ring, shape).nbytes
+    def publish(self, ring: Ring, shapes: Sequence[tuple[int, ...]]) -> None:
+        """Count one round in which arrays go from their owners to all others."""
+        nbytes = sum(Letter.of(ring, shape).nbytes for shape in shapes)
         self.add(Cost(rounds=1, online=(self.n_parties - 1) * nbytes))
 
     # What programs ask of any runtime.
@@ -88,6 +88,17 @@ class Counter(Blind):
     ) -> None:
         """Count one round in which everybody sends everybody two elements."""
         nbytes = Letter.of(choice.ring, (2,)).nbytes
+        self.add(Cost(rounds=1, online=self.n_parties * (self.n_parties - 1) * nbytes))
+
+    def reveal_winner(
+        self,
+        finalists: Share,
+        owners: Sequence[int],
+        details: Sequence[int],
+        what: tuple[str, str],
+    ) -> None:
+        """Count one round in which everybody sends everybody two rows."""
+        nbytes = Letter.of(finalists.ring, (2, finalists.shape[1])).nbytes
         self.add(Cost(rounds=1, online=self.n_parties * (self.n_parties - 1) * nbytes))
 
 

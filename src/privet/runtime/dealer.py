@@ -93,6 +93,16 @@ class Dealer(Blind):
         """Learn nothing."""
         self.note(f"reveal {what} of {list(owners)}")
 
+    def reveal_winner(
+        self,
+        finalists: Share,
+        owners: Sequence[int],
+        details: Sequence[int],
+        what: tuple[str, str],
+    ) -> None:
+        """Learn nothing."""
+        self.note(f"reveal {what} of {list(owners)}")
+
     def close(self) -> None:
         """Say that there is no more to come."""
         self._sink.close(self._tag.value)

@@ -53,32 +53,32 @@ class Party(Supplied):
         self._own_draws = 0
 
     def publish(
-        self, own: Sequence[RingArray], counts: Sequence[int], shape: tuple[int, ...], ring: Ring
+        self, own: Sequence[RingArray], shapes: Sequence[Sequence[Shape]], ring: Ring
     ) -> Iterator[tuple[int, int, RingArray]]:
         """Send masked arrays of our own to all, and yield everybody's, one by one, in one round.
 
-        Participant k has `counts[k]` arrays, all of one shape. Yields who sent an array, which of
-        its arrays it is, and the array. All are on their way before the first is yielded: what is
-        done with one overlaps with the carrying of the next.
+        `shapes[k]` are those of participant k's arrays. Yields who sent an array, which of its
+        arrays it is, and the array. All are on their way before the first is yielded: what is done
+        with one overlaps with the carrying of the next.
         """
-        letter = Letter.of(ring, shape)
         tag = zlib.crc32(self.step_name.encode(), self._tag.value)
         traffic = self.meter.online[self.step_name]
         traffic.rounds += 1
         for array in own:
-            message = letter.write([array])
+            message = Letter.of(ring, array.shape).write([array])
             for peer in self._peers:
                 self._channel.send(peer, message, tag)
                 traffic.messages += 1
                 traffic.sent += message.nbytes
         for position, array in enumerate(own):
             yield self.index, position, array
-        for position in range(max(counts)):
+        for position in range(max(len(theirs) for theirs in shapes)):
             for k in self._others:
-                if position < counts[k]:
+                if position < len(shapes[k]):
+                    letter = Letter.of(ring, shapes[k][position])
                     message = self._channel.receive(self.names[k], letter.kind, tag)
                     traffic.received += message.nbytes
-                    yield k, position, letter.read(message)[0].reshape(shape)
+                    yield k, position, letter.read(message)[0].reshape(shapes[k][position])
 
     def public(self, values: RingArray, ring: Ring) -> Share:
         """Return a share of values that everybody knows: the first participant holds them all."""
@@ -228,6 +228,36 @@ class Party(Supplied):
         thing, detail = int(total[0]), int(total[1]) - 1
         owner = owners[thing] if thing < len(owners) else None
         if owner is None or not -1 <= detail < details or (detail >= 0) != (owner == self.index):
+            raise ResultError(f"the shares of a {what[0]} do not add up to one of {len(owners)}")
+        self.ledger.record(what[0], self.names, 1, self.step_name)
+        self.ledger.record(what[1], (self.names[owner],), 1, self.step_name)
+        return thing, detail
+
+    def reveal_winner(
+        self,
+        finalists: Share,
+        owners: Sequence[int],
+        details: Sequence[int],
+        what: tuple[str, str],
+    ) -> tuple[int, int]:
+        """Reveal to all which thing the winner is, its detail to its owner, and record both."""
+        self.note(f"reveal {what} of {list(owners)}")
+        part, letter = finalists.part, Letter.of(finalists.ring, (2, finalists.shape[1]))
+        received = self._exchange(
+            {self.names[k]: letter.write([part[[0, 1 + k]]]) for k in self._others},
+            dict.fromkeys(self._peers, letter.kind),
+        )
+        parts = [letter.read(theirs)[0].reshape(2, -1) for theirs in received.values()]
+        total = finalists.ring.reduce(add_up(finalists.ring, [part[[0, 1 + self.index]], *parts]))
+        things, own = total.astype(np.int64) - 1
+        winner = int(np.argmax((things >= 0) & (things < len(owners))))
+        thing, detail = int(things[winner]), int(own[winner])
+        owner = owners[thing] if 0 <= thing < len(owners) else None
+        if (
+            owner is None
+            or not -1 <= detail < details[thing]
+            or (detail >= 0) != (owner == self.index)
+        ):
             raise ResultError(f"the shares of a {what[0]} do not add up to one of {len(owners)}")
         self.ledger.record(what[0], self.names, 1, self.step_name)
         self.ledger.record(what[1], (self.names[owner],), 1, self.step_name)

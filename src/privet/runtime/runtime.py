@@ -118,6 +118,22 @@ class Runtime(ABC):
         has no such detail of `details`.
         """
 
+    @abstractmethod
+    def reveal_winner(
+        self,
+        finalists: Share,
+        owners: Sequence[int],
+        details: Sequence[int],
+        what: tuple[str, str],
+    ) -> tuple[int, int] | None:
+        """Reveal one of several finalists, of which all others are veiled: uniform to everybody.
+
+        A finalist stands for some thing. Row 0, for all, is the number of the thing plus one; row
+        1 + m, for participant m, is a detail of it plus one if m owns the thing, and zero
+        otherwise. One round. Returns and raises what `reveal_choice` does; thing j has
+        `details[j]` of them.
+        """
+
     def progress(self, done: int) -> None:
         """Tell whoever watches us how much of the program's work is done."""
         if self.on_progress is not None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import ClassVar
 
 import numpy as np
 
 from privet.arithmetic.fixed_point import FixedPoint
-from privet.arithmetic.rings import Z64, RingArray
+from privet.arithmetic.rings import Z64, Ring, RingArray
 from privet.arithmetic.shares import Share
 from privet.arrays import BucketArray, FloatArray, IndexArray
 from privet.runtime.runtime import Runtime
@@ -57,7 +58,7 @@ class Suite(ABC):
     """One training, as one participant or the dealer takes part in it."""
 
     encoding: ClassVar[FixedPoint]
-    """How leaf values and scores are encoded, over Z64."""
+    """How leaf values, over Z64, and scores are encoded."""
     has_loss: ClassVar[bool] = False
     """Whether it can reveal the training loss."""
     scores: Share
@@ -78,6 +79,11 @@ class Suite(ABC):
     @abstractmethod
     def memory(cls, plan: Plan) -> int:
         """Return about how many bytes of memory a participant needs."""
+
+    @classmethod
+    def stretch(cls, plan: Plan) -> Fraction:
+        """Return what a label in a unit of its own is multiplied with, before it is shared."""
+        return Fraction(1)
 
     @classmethod
     def multiplications(cls, plan: Plan) -> int:
@@ -113,15 +119,17 @@ class Suite(ABC):
         In the ring that the leaf values are in.
         """
 
-    def _share_target(self) -> Share:
+    def _share_target(self, ring: Ring = Z64) -> Share:
         """Share what the scores are compared with: (K, N)."""
         plan, target = self.plan, self.data.target
         encoded = None if target is None else self.encoding.encode(target)
         shape = (plan.objective.outputs, plan.n_samples)
-        return self.runtime.share(encoded, plan.ownership.active, shape, Z64)
+        if encoded is not None:
+            encoded = encoded.astype(ring.dtype)
+        return self.runtime.share(encoded, plan.ownership.active, shape, ring)
 
-    def _start_scores(self) -> Share:
+    def _start_scores(self, ring: Ring = Z64) -> Share:
         """Return a share of the scores that all samples start from: (K, N)."""
         shape = (self.plan.objective.outputs, self.plan.n_samples)
         start = np.broadcast_to(self.encoding.encode(self.plan.start), shape)
-        return self.runtime.public(start, Z64)
+        return self.runtime.public(start.astype(ring.dtype), ring)

@@ -62,8 +62,6 @@ class Objective(ABC):
     """Whether the label is shared less its start, and in a unit that its holder alone knows."""
     unit_curvature: ClassVar[bool]
     """Whether all second derivatives are 1, which everybody knows."""
-    largest_gradient: ClassVar[Fraction]
-    """No sum of N first derivatives is larger than N times this."""
     largest_curvature: ClassVar[Fraction]
     """No second derivative is larger."""
     largest_weight: ClassVar[int]
@@ -74,6 +72,13 @@ class Objective(ABC):
     """Fraction bits of revealed scores, unless a job says otherwise."""
     metric: ClassVar[str]
     """Which of its metrics to show where there is room for one."""
+
+    @abstractmethod
+    def largest_sum(self, n_samples: int, l2: Fraction, leaves: int, *, centred: bool) -> Fraction:
+        """Return what no sum of first derivatives, over any of the samples, passes.
+
+        `centred` tells whether scores start from `start`.
+        """
 
     @abstractmethod
     def check_values(self, label: FloatArray) -> None:
@@ -138,14 +143,27 @@ class Regression(Objective):
     name = "regression"
     own_unit = True
     unit_curvature = True
-    # A sum of residuals is at most N times their root mean square: the label's unit makes that at
-    # most 1/2, and training lowers it.
-    largest_gradient = Fraction(1, 2)
     largest_curvature = Fraction(1)
     largest_weight = 8  # a label is at most 4 in size
     even_start = False
     prediction_bits = 12
     metric = "rmse"
+
+    def largest_sum(self, n_samples: int, l2: Fraction, leaves: int, *, centred: bool) -> Fraction:
+        """Return N/2, or about half of it where scores start from the mean.
+
+        Let q be the sum of squared residuals. The label's unit makes it at most N/4 at first, and
+        training never raises it. A sum of a residuals is at most sqrt(a q), which is N/2. If all of
+        them add up to g, it is at most sqrt(a (N - a) q / N) + (a / N) |g|, by the same inequality
+        for residuals less their mean: N/4 + |g|. From the mean, g is 0 at first; what a leaf of n
+        samples leaves over is at most sqrt(n q_leaf) l2 / (n + l2) <= sqrt(l2 q_leaf) / 2, so all
+        leaves of a table sqrt(l2 leaves q) / 2.
+        """
+        half = Fraction(n_samples, 2)
+        if not centred:
+            return half
+        rest = Fraction(math.isqrt(math.ceil(l2 * leaves * n_samples)) + 1, 4)
+        return min(half, half / 2 + rest)
 
     def check_values(self, label: FloatArray) -> None:
         """Refuse a label that is everywhere the same."""
@@ -191,13 +209,16 @@ class Classification(Objective):
     name = "classification"
     own_unit = False
     unit_curvature = False
-    largest_gradient = Fraction(1)
     largest_curvature = Fraction(1, 4)
     # Below, unless more than 64 samples of a leaf are wrong and all but certain.
     largest_weight = 64
     even_start = True  # all samples have one of two gradients
     prediction_bits = 10
     metric = "auc"
+
+    def largest_sum(self, n_samples: int, l2: Fraction, leaves: int, *, centred: bool) -> Fraction:
+        """Return N: no first derivative is larger than 1."""
+        return Fraction(n_samples)
 
     def check_values(self, label: FloatArray) -> None:
         """Refuse what is not 0 and 1, and a single class."""

@@ -40,6 +40,8 @@ class Plan:
     n_samples: int
     reveal_loss: bool = False
     """Whether all learn the loss that every table starts from."""
+    cut_counts: tuple[int, ...] | None = None
+    """How many cuts each feature has, where all know; otherwise as many as it may have."""
 
     @property
     def objective(self) -> Objective:
@@ -50,6 +52,13 @@ class Plan:
     def n_features(self) -> int:
         """How many features all participants have together."""
         return len(self.ownership.features)
+
+    @property
+    def cuts(self) -> tuple[int, ...]:
+        """How many cuts each feature is given: what a level chooses among."""
+        if self.cut_counts is not None:
+            return self.cut_counts
+        return (self.params.candidates,) * self.n_features
 
     @property
     def start(self) -> float:

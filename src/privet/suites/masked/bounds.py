@@ -11,13 +11,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from privet.arithmetic.rings import integers_modulo
-from privet.arithmetic.shares import Share, concatenate, stack
+from privet.arithmetic.rings import Z8
+from privet.arithmetic.shares import Share, concatenate
 from privet.errors import ResultError
-from privet.gates.masked import Masked, combine
-from privet.gates.threshold import count_reached
+from privet.gates.masked import Masked
+from privet.gates.threshold import compare, one, step, usual_digits
 from privet.runtime.runtime import Runtime
-from privet.suites.masked.scales import COMPARED_BITS
 
 _GROUP = 128  # comparisons are counted over Z8
 
@@ -38,35 +37,20 @@ class Bounds:
         self._runtime = runtime
         self._counted: list[_Counted] = []
 
-    def check_sizes(self, *checks: tuple[Masked, int, str]) -> None:
-        """Compare masked values with bounds on their size, all of them in one opening.
+    def check(self, values: Masked, width: int, what: str, *beside: Share) -> list[Masked]:
+        """Compare masked values with zero, on the leading bits of their ring: none is below.
 
-        As values, the bound, and what they are. Each is compared on the leading 48 bits of its
-        ring, or as many as the smallest has; a bound may be passed by a unit of these.
+        Other shares are masked in the same opening, and returned.
         """
-        width = min(COMPARED_BITS, *(values.ring.bits for values, *_ in checks))
-        ring, sides = integers_modulo(width), []
-        for values, bound, _ in checks:
-            drop = values.ring.bits - width
-            flat = values.map(lambda a: a.reshape(-1))
-            both = flat.map(lambda a: stack([a, -a])) + (bound + (1 << drop))
-            sides.append(both.high_bits(drop).map(lambda a: a.reshape(-1).to_ring(ring)))
-        within = count_reached(
-            self._runtime, combine(concatenate, *sides), thresholds=(0,), width=width
-        )
-        start = 0
-        for side, (*_, what) in zip(sides, checks, strict=True):
-            self._keep(within[start : start + side.shape[0]], what)
-            start += side.shape[0]
-
-    def check_signs(self, values: Masked, width: int, what: str) -> None:
-        """Compare masked values with zero, on the leading bits of their ring."""
+        runtime = self._runtime
         leading = values.map(lambda a: a.reshape(-1)).high_bits(values.ring.bits - width)
-        self._keep(count_reached(self._runtime, leading, thresholds=(0,), width=width), what)
-
-    def _keep(self, within: Share, what: str) -> None:
+        reached, others = compare(
+            runtime, leading, *beside, thresholds=(0,), width=width, digits=usual_digits(width)
+        )
+        within = step(runtime, reached, one(runtime, leading.shape, Z8), factors=(0, 1))
         ends = [*range(_GROUP, within.size, _GROUP), within.size]
         self._counted.append(_Counted(within.sum_slices(ends), within.size, what))
+        return others
 
     def settle(self) -> None:
         """Reveal what was compared; raise ResultError if something is out of its bounds.

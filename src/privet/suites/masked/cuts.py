@@ -11,27 +11,31 @@ from typing import NamedTuple
 
 import numpy as np
 
-from privet.arithmetic.exact import ceil_log2, nearest
-from privet.arithmetic.rings import Z36, Z64, RingArray
+from privet.arithmetic.rings import integers_modulo
 from privet.arithmetic.shares import Share, stack
-from privet.gates.masked import Masked, combine, mask, mask_one, signed_lift
+from privet.gates.masked import Lifted, Masked, combine, constant, lift, mask, mask_one, signed_lift
+from privet.gates.outcomes import owned_share
+from privet.gates.pick import pick
 from privet.gates.polynomial import polynomial
-from privet.gates.sigmoid_series import LARGEST_SCORE, SCORE_BITS
+from privet.gates.series import Integers
+from privet.gates.shrink import shrink
+from privet.gates.square import square
+from privet.gates.threshold import Comparison, step
 from privet.gates.truncate import drop_bits
 from privet.runtime.runtime import Runtime
 from privet.suites.masked.bounds import Bounds
-from privet.suites.masked.quotient import quotient, unit, whole
+from privet.suites.masked.reciprocal import (
+    classify,
+    lifted_y,
+    normalised,
+    reciprocal,
+    scaled,
+)
 from privet.suites.masked.samples import Sums, siblings
-from privet.suites.masked.scales import Scales
-from privet.suites.masked.tournament import best
+from privet.suites.masked.scales import SQUARE_BITS, Scales
+from privet.suites.masked.tournament import SCORES, best, stages
 from privet.terms.plan import Plan
 
-WEIGHT_SHIFT = 31
-"""A quotient, below 2^62, loses this many bits before it is multiplied with G again."""
-_DROPPED = 28
-"""Most of these are dropped from the shares, for less to open."""
-GAIN_SHIFT = 2
-"""And G so many: it has more to spare than a small weight."""
 HANDICAP_BITS = 20
 """The last feature's scores are lowered by 2^-20 of themselves. Rounding makes about as much of
 equal ones; a larger handicap would be wrong more often where scores nearly agree."""
@@ -42,130 +46,220 @@ nearly so: 2^-19 for every feature before, which rounding rarely makes up for, a
 most."""
 
 
-class Cuts:
-    """The cuts of one table, level by level."""
+class _Sums(NamedTuple):
+    """Masked sums of a level's nodes: left of every cut, (C, K, nodes), and in all, (K, nodes)."""
 
-    def __init__(self, runtime: Runtime, plan: Plan, scales: Scales, *, first: bool) -> None:
+    left: Masked
+    total: Masked
+
+    @property
+    def sides(self) -> Masked:
+        """What is left and right of every cut: (2, C, K, nodes)."""
+        right = self.total.map(lambda a: a.broadcast_to(self.left.shape)) - self.left
+        return combine(stack, self.left, right)
+
+    def with_siblings(self, parents: _Sums) -> _Sums:
+        """Return the sums of all nodes from those of left children, and of their parents."""
+        left = siblings(parents.left, self.left, axis=2)
+        return _Sums(left, siblings(parents.total, self.total, axis=1))
+
+
+class _Root(NamedTuple):
+    """What dividing by the root's counts takes, where all tables have the same."""
+
+    h: _Sums
+    classes: Comparison
+    z: Lifted
+
+
+class Cuts:
+    """The cuts of one training, table by table and level by level."""
+
+    def __init__(self, runtime: Runtime, plan: Plan, scales: Scales, bounds: Bounds) -> None:
         self._runtime = runtime
         self._plan = plan
         self._scales = scales
-        self._handicap = handicaps(plan, scales, first=first)
-        self._masked: list[Masked] = []
-        """Of the level before: sums left of every cut and in all, of g and h."""
+        self._bounds = bounds
+        self._feature = np.repeat(np.arange(plan.n_features), plan.cuts)
+        self._bucket = np.concatenate([np.arange(count) for count in plan.cuts])
+        self._stages = stages(plan.cuts)
+        self._handicap = handicaps(plan, first=False)
+        self._root: _Root | None = None
+        self._g: _Sums | None = None
+        self._h: _Sums | None = None
+
+    def keep_root(self, counts: Share) -> None:
+        """Divide by the root's counts, (C, K, 1), once for all tables."""
+        runtime, scales, n_samples = self._runtime, self._scales, self._plan.n_samples
+        with runtime.step("root"):
+            total = np.full(counts.shape[1:], n_samples).astype(counts.ring.dtype)
+            h = _Sums(mask_one(runtime, counts), constant(runtime, total, counts.ring))
+            classes = classify(runtime, scales, h.sides)
+            m = mask_one(runtime, normalised(runtime, scales, classes, h.sides))
+            z = mask_one(runtime, reciprocal(runtime, scales, m, self._lowered()))
+            self._root = _Root(h, classes, lift(runtime, z))
+
+    def begin_table(self, *, first: bool) -> None:
+        """Start a table."""
+        self._handicap = handicaps(self._plan, first=first)
+        self._g = self._h = None
 
     def best_test(self, sums: Sums) -> tuple[int, int]:
         """Return the feature and, to its owner, the bucket of the best test; -1 to the others.
 
         1. Mask the sums left of every cut, and the nodes' totals; what is right follows.
-        2. The score of a cut is the sum over outputs, nodes and sides of G / (H + l2) times G
-           (`quotient`, then one more opening).
+        2. The score of a cut is the sum over outputs, nodes and sides of G^2 / y: G^2 P times a
+           reciprocal (`reciprocal`).
         3. The best of all cuts of all features (`tournament`).
 
         Reveals: the feature to all, its bucket to its owner.
         """
-        runtime, owners = self._runtime, self._plan.ownership.features
+        runtime, plan = self._runtime, self._plan
+        owners = plan.ownership.features
         with runtime.step("scores"):
             scores = self._scores(sums)
-        n_features, cuts = scores.shape
-        carried = np.zeros((1 + runtime.n_parties, n_features, cuts), dtype=np.int64)
-        carried[0] = np.arange(n_features)[:, None]
-        carried[1 + np.array(owners), np.arange(n_features)] = np.arange(cuts) + 1
-        choice = best(runtime, scores.reshape(-1), carried.reshape(len(carried), -1))
+        carried = np.zeros((1 + runtime.n_parties, len(self._feature)), dtype=np.int64)
+        carried[0] = self._feature + 1
+        owner = np.array(owners)[self._feature]
+        carried[1 + owner, np.arange(len(owner))] = self._bucket + 1
+        finalists = best(runtime, scores, self._stages, carried)
         with runtime.step("reveal"):
             what = ("split feature", "split bucket")
-            found = runtime.reveal_choice(choice, owners, cuts, what)
+            found = runtime.reveal_winner(finalists, owners, plan.cuts, what)
         return (0, -1) if found is None else found
 
     def _scores(self, sums: Sums) -> Share:
-        runtime = self._runtime
+        """Return the scores of all cuts, (C,), to be compared."""
+        runtime, scales = self._runtime, self._scales
         with runtime.step("sums"):
-            masked = mask(runtime, sums.g, sums.h, sums.total_g, sums.total_h)
-        if self._masked:
-            masked = [
-                siblings(parent, left, axis=len(left.shape) - 1)
-                for parent, left in zip(self._masked, masked, strict=True)
-            ]
-        self._masked = masked
-        left_g, left_h, total_g, total_h = masked
-        g, h = _both_sides(left_g, total_g), _both_sides(left_h, total_h)
-        weight = quotient(runtime, self._scales, g, h, self._handicap.reshape(1, -1, 1, 1, 1)).value
-        with runtime.step("gain"):
-            few = mask_one(runtime, drop_bits(runtime, weight, _DROPPED, Z36))
-            w = signed_lift(runtime, few, shift=WEIGHT_SHIFT - _DROPPED)
-            gain = polynomial(
-                runtime, [w, signed_lift(runtime, g, shift=GAIN_SHIFT)], [(1, (0, 1))]
-            )
-        return gain.sum((0, 3, 4))
+            self._mask_sums(sums)
+        assert self._g is not None
+        assert self._h is not None
+        g = self._g.sides
+        if sums.h is None:
+            assert self._root is not None
+            _, classes, z = self._root
+            with runtime.step("squares"):
+                squares = mask_one(runtime, self._squares(classes, g))
+        else:
+            h = self._h.sides
+            with runtime.step("class"):
+                classes = classify(runtime, scales, h)
+            with runtime.step("squares"):
+                m = normalised(runtime, scales, classes, h)
+                shares = [m, self._squares(classes, g), *self._coarse_squares(classes, g)]
+                masked_m, squares, *coarse = mask(runtime, *shares)
+            with runtime.step("reciprocal"):
+                z_share = reciprocal(runtime, scales, masked_m, self._lowered())
+                masked_z = self._check_squares(coarse, z_share)
+                z = lift(runtime, masked_z)
+        lifted = signed_lift(runtime, squares)
+        scores = polynomial(runtime, [lifted, z], [(1, (0, 1))]).sum((0, 2, 3))
+        return drop_bits(runtime, scores, scales.score_drop, SCORES)
+
+    def _mask_sums(self, sums: Sums) -> None:
+        """Mask what is new of the sums, and find the rest: they are kept for the next level."""
+        runtime, parents = self._runtime, (self._g, self._h)
+        if sums.h is None:
+            assert self._root is not None
+            self._g, self._h = _Sums(*mask(runtime, *sums.g)), self._root.h
+            return
+        left_g, total_g, left_h, total_h = mask(runtime, *sums.g, *sums.h)
+        self._g, self._h = _Sums(left_g, total_g), _Sums(left_h, total_h)
+        if parents[0] is not None and parents[1] is not None:
+            self._g = self._g.with_siblings(parents[0])
+            self._h = self._h.with_siblings(parents[1])
+
+    def _squares(self, classes: Comparison, g: Masked) -> Share:
+        """Return G^2 P without its lowest bits, to be masked."""
+        runtime, scales = self._runtime, self._scales
+        lifted = square(runtime, signed_lift(runtime, g, shift=scales.g_drop))
+        found = step(runtime, classes, lifted, factors=scales.factors)
+        return drop_bits(runtime, found, scales.square_drop, integers_modulo(SQUARE_BITS))
+
+    def _coarse_squares(self, classes: Comparison, g: Masked) -> list[Share]:
+        """Return the sums of G^2 P of every cut, (C,), coarsely but in a ring that fits them.
+
+        Where the data might make them larger than what they are opened in.
+        """
+        runtime, scales = self._runtime, self._scales
+        if scales.proven:
+            return []
+        drop, ring, _ = scales.coarse
+        lifted = square(runtime, signed_lift(runtime, g, shift=drop, ring=ring))
+        return [step(runtime, classes, lifted, factors=scales.factors).sum((0, 2, 3))]
+
+    def _check_squares(self, coarse: list[Masked], z: Share) -> Masked:
+        """Compare squares with what they may be, if need be, and mask reciprocals."""
+        if not coarse:
+            return mask_one(self._runtime, z)
+        _, ring, limit = self._scales.coarse
+        room = coarse[0].map(lambda a: -a) + limit
+        (masked,) = self._bounds.check(room, ring.bits, "scores that do not fit", z)
+        return masked
+
+    def _lowered(self) -> Integers:
+        return scaled(self._handicap)[self._feature].reshape(1, -1, 1, 1)
+
+    def chosen(self, feature: int, bucket: int) -> Share:
+        """Return a share of 1 at the cut of a test, which its owner knows, and 0 elsewhere: (C,).
+
+        -1 is somebody else's bucket.
+        """
+        ring, own = self._scales.units.g_ring, None
+        if bucket >= 0:
+            own = ((self._feature == feature) & (self._bucket == bucket)).astype(ring.dtype)
+        return owned_share(self._runtime, own, (len(self._feature),), ring)
+
+    def leaf_values(self, chosen: Masked) -> Masked:
+        """Return the values of leaves, (K, 2^D), in the units and the ring of scores.
+
+        1. The sums of left leaves are those of the last level at the cut that was chosen; right
+           ones are what is left of their parents'.
+        2. -G / y, times the learning rate: G P times a reciprocal, rounded at random.
+        3. |G| <= w y for the largest weight w, or training ends.
+        """
+        runtime, scales = self._runtime, self._scales
+        assert self._g is not None
+        assert self._h is not None
+        with runtime.step("leaves"):
+            h_ring = scales.units.h_ring
+            short = chosen.map(lambda a: a.to_ring(h_ring))
+            sums = [self._leaf_sums(chosen, self._g), self._leaf_sums(short, self._h)]
+            g, h = mask(runtime, *sums)
+            classes = classify(runtime, scales, h)
+            m = normalised(runtime, scales, classes, h)
+            numerator = step(runtime, classes, signed_lift(runtime, g), factors=scales.factors)
+            masked_m, masked_g, room = mask(runtime, m, numerator, self._room(g, h))
+            drop, product_drop, factor = scales.leaf_value
+            z_share = reciprocal(runtime, scales, masked_m, scaled([factor]))
+            what = f"leaf values of {float(scales.largest_weight * scales.rate):g} and more in size"
+            (z,) = self._bounds.check(room, room.ring.bits, what, z_share)
+            factors = [signed_lift(runtime, masked_g, shift=drop), lift(runtime, z)]
+            product = polynomial(runtime, factors, [(-1, (0, 1))])
+            (values,) = shrink(runtime, product, bits=[product_drop], rings=[scales.score_ring])
+            return values
+
+    def _leaf_sums(self, chosen: Masked, sums: _Sums) -> Share:
+        left = pick(self._runtime, chosen, sums.left)
+        rest = sums.total.share(self._runtime) - left
+        return stack([left, rest], axis=2).reshape(len(left), -1)
+
+    def _room(self, g: Masked, h: Masked) -> Share:
+        """Return by how much G and -G are within the largest weight times y: none is negative."""
+        of_y, of_g, ring = self._scales.weight_check
+        y = lifted_y(self._runtime, self._scales, h, ring).share(self._runtime) * of_y
+        size = signed_lift(self._runtime, g, ring=ring).share(self._runtime) * of_g
+        return stack([y + size, y - size])
 
 
-def _both_sides(left: Masked, total: Masked) -> Masked:
-    """Return what is left and right of every cut: (2, features, cuts, outputs, nodes)."""
-    right = total.map(lambda a: a.broadcast_to(left.shape)) - left
-    return combine(stack, left, right)
+def handicaps(plan: Plan, *, first: bool) -> list[Fraction]:
+    """Return what the scores of each feature are multiplied with: a little less than 1.
 
-
-def handicaps(plan: Plan, scales: Scales, *, first: bool) -> RingArray:
-    """Return by how much the quotients of each feature are lowered, in parts of `whole`.
-
-    In proportion to its number, so that equal scores tend to go to the lowest, as in the reference.
+    Lowered in proportion to its number, so that equal scores tend to go to the lowest, as in the
+    reference.
     """
     last = plan.n_features << HANDICAP_BITS
     if first and plan.objective.even_start:
         last = max(1 << FIRST_HANDICAP_BITS, plan.n_features << MOST_HANDICAP_BITS)
-    return Z64.array([whole(scales) * j // last for j in range(plan.n_features)])
-
-
-class Leaves(NamedTuple):
-    """The leaves of a table."""
-
-    values: Share
-    """In the units of scores, (K, 2^D)."""
-    numerators: Masked
-    """What they are quotients of: `check_leaves`."""
-
-
-def leaf_values(runtime: Runtime, plan: Plan, scales: Scales, g: Share, h: Share) -> Leaves:
-    """Return the values of leaves from their sums, (K, 2^D).
-
-    -G / (H + l2), times the learning rate and the unit, rounded at random.
-    """
-    with runtime.step("leaves"):
-        masked_g, masked_h = mask(runtime, g, h)
-        weight = quotient(runtime, scales, masked_g, masked_h, ring=scales.wide_ring)
-        w = signed_lift(runtime, mask_one(runtime, weight.value), shift=WEIGHT_SHIFT)
-        factor, bits = leaf_factor(plan, scales)
-        scaled = mask_one(runtime, polynomial(runtime, [w], [(-factor, (0,))]))
-        values = polynomial(runtime, [signed_lift(runtime, scaled, shift=bits)], [(1, (0,))])
-        return Leaves(values, weight.numerator)
-
-
-def leaf_factor(plan: Plan, scales: Scales) -> tuple[int, int]:
-    """Return what turns a quotient into a leaf value, and how many fraction bits that has.
-
-    The learning rate and the quotient's unit, in as many bits as the product with 2^30 leaves.
-    """
-    rate = Fraction(plan.params.learning_rate)
-    value = rate * unit(scales) * (1 << (WEIGHT_SHIFT + SCORE_BITS))
-    bits = min(32, 30 - max(0, ceil_log2(value)))
-    return nearest(value, bits), bits
-
-
-def largest_leaf(plan: Plan) -> Fraction:
-    """Return what no leaf value passes: what the largest weight gives, or moves a score too far."""
-    return min(plan.largest_leaf, Fraction(LARGEST_SCORE))
-
-
-def check_leaves(
-    bounds: Bounds, plan: Plan, scales: Scales, leaves: Leaves, values: Masked
-) -> None:
-    """Compare what leaf values are quotients of, and the values, with their bounds.
-
-    No quotient beyond twice the largest weight passes, and so none whose value has wrapped around.
-    A value moves a score by no more than what the sigmoid is right for.
-    """
-    largest = largest_leaf(plan)
-    what = f"leaf values of {float(largest):g} and more in size"
-    bounds.check_sizes(
-        (leaves.numerators, scales.largest_numerator, what),
-        (values, nearest(largest, SCORE_BITS), what),
-    )
+    return [1 - Fraction(j, last) for j in range(plan.n_features)]

@@ -6,16 +6,16 @@ This half of a level sees rows and knows no score of a cut. It hands sums to the
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 
-from privet.arithmetic.rings import Z32, Z36, integers_modulo
+from privet.arithmetic.rings import Ring, integers_modulo
 from privet.arithmetic.shares import Elements, Share, stack
-from privet.arrays import BucketArray
 from privet.gates.histogram import Indicators, Products, histogram
 from privet.gates.masked import Masked, combine, constant, mask, mask_one, signed_lift
-from privet.gates.outcomes import keep, leaf_lookup, outcome_share
+from privet.gates.outcomes import Z1, keep, leaf_lookup, owned_share
 from privet.gates.polynomial import polynomial
 from privet.gates.shrink import shrink
 from privet.gates.sigmoid_series import LARGEST_SCORE, SCORE_BITS, sigmoid_series
@@ -33,22 +33,18 @@ _SCORE_WIDTH = 10
 """Bits on which scores are compared with the largest: to a sixteenth."""
 
 
-@dataclass(frozen=True)
-class Sums:
-    """Of first and second derivatives: left of every cut, (J, C, K, nodes), and in all.
+class Sums(NamedTuple):
+    """Of first and second derivatives: left of every cut, (C, K, nodes), and in all, (K, nodes).
 
     Of the root, or of left children: a right child's are its parent's less its left sibling's.
     """
 
-    g: Share
-    h: Share
-    total_g: Share
-    """(K, nodes)."""
-    total_h: Share
+    g: tuple[Share, Share]
+    h: tuple[Share, Share] | None
+    """None at the root where second derivatives are 1: there they are the same in every table."""
 
 
-@dataclass(frozen=True)
-class _Nodes:
+class _Nodes(NamedTuple):
     """The nodes of a level: their masked derivatives, (K, nodes, N)."""
 
     g: Masked
@@ -74,7 +70,6 @@ class Samples(Functions):
         self._indicators = indicators
         self._bounds = bounds
         self._nodes: _Nodes | None = None
-        self._left: list[Share] = []
         self._outcomes: list[Masked] = []
         self._masked: list[Masked] = []
         self._products = Products(runtime, indicators)
@@ -82,30 +77,49 @@ class Samples(Functions):
     def begin_table(self, target: Share, score: Share) -> None:
         """Mask the derivatives of all samples, (K, 1, N) each.
 
-        Cost: one opening of 38 bits a sample where the second derivatives are 1; otherwise what
-        they cost, and 60 bits more.
+        Cost: one opening of 34 bits a sample where the second derivatives are 1; otherwise what
+        they cost, and about as many bits more.
         """
-        runtime, plan, scales = self._runtime, self._plan, self._scales
+        runtime, plan = self._runtime, self._plan
         self._nodes, self._outcomes = None, []
         with runtime.step("gradients"):
             g, h = plan.objective.derivatives_on_shares(
                 self, SharedReal(score, SCORE_BITS), SharedReal(target, SCORE_BITS)
             )
-            # Of what a first derivative loses, all but two bits go from the shares. A second one
-            # loses all under the mask: so it does not become negative.
-            drop = g.bits - scales.g_bits
-            guard = min(2, drop)
-            few = drop_bits(runtime, g.share, drop - guard, integers_modulo(Z36.bits + guard))
-            rows, bits, rings = [_rows(few)], [guard], [Z36]
-            if h is not None:
-                rows.append(_rows(h.share))
-                bits.append(h.bits - scales.h_bits)
-                rings.append(scales.h_ring)
+            rows, bits, rings = [], [], []
+            for x, fraction, ring in self._narrowed(g, h):
+                # Of what a derivative loses, all but two bits go from the shares.
+                drop = x.bits - fraction
+                guard = min(2, drop)
+                few = drop_bits(runtime, x.share, drop - guard, integers_modulo(ring.bits + guard))
+                rows.append(_rows(few))
+                bits.append(guard)
+                rings.append(ring)
             found = shrink(runtime, *rows, bits=bits, rings=rings, meanwhile=self._products.begin)
             if h is None:
-                ones = np.ones(rows[0].shape, dtype=scales.h_ring.dtype)
-                found.append(constant(runtime, ones, scales.h_ring))
+                found.append(self._ones())
             self._masked = found
+
+    def _narrowed(
+        self, g: SharedReal, h: SharedReal | None
+    ) -> Iterator[tuple[SharedReal, int, Ring]]:
+        """Yield derivatives with the fraction bits and the ring that they are to have."""
+        units = self._scales.units
+        yield g, units.g_bits, units.g_ring
+        if h is not None:
+            yield h, units.h_bits, units.h_ring
+
+    def _ones(self) -> Masked:
+        """Return second derivatives that everybody knows: (K, 1, N)."""
+        ring, plan = self._scales.units.h_ring, self._plan
+        ones = np.ones((plan.objective.outputs, 1, plan.n_samples), dtype=ring.dtype)
+        return constant(self._runtime, ones, ring)
+
+    def root_counts(self) -> Share:
+        """Return how many samples are left of every cut: (C, K, 1)."""
+        ones = self._ones().map(lambda a: a[:, 0])
+        (counts,) = histogram(self._runtime, self._products, ones)
+        return counts.reshape(*counts.shape, 1)
 
     def sigmoid(self, score: SharedReal) -> tuple[SharedReal, SharedReal]:
         """Return the sigmoid and its derivative, by a series: one opening of 4 bytes a score.
@@ -116,11 +130,9 @@ class Samples(Functions):
         """
         assert score.bits == SCORE_BITS
         bits = self._scales.sigmoid_bits
-        masked = mask_one(self._runtime, score.share.to_ring(Z32))
+        masked = mask_one(self._runtime, score.share)
         shifted = masked + (LARGEST_SCORE << SCORE_BITS)
-        self._bounds.check_signs(
-            shifted, _SCORE_WIDTH, f"scores of {LARGEST_SCORE} and more in size"
-        )
+        self._bounds.check(shifted, _SCORE_WIDTH, f"scores of {LARGEST_SCORE} and more in size")
         both = sigmoid_series(self._runtime, masked, bits=bits)
         return SharedReal(both[0], bits), SharedReal(both[1], bits)
 
@@ -136,7 +148,7 @@ class Samples(Functions):
             lifted = signed_lift(runtime, self._masked[0])
             squares = polynomial(runtime, [lifted], [(1, (0, 0))])
             # The sum, divided by a power of two near N, and later by what is left.
-            bits = 2 * self._scales.g_bits + n_samples.bit_length() - LOSS_BITS
+            bits = 2 * self._scales.units.g_bits + n_samples.bit_length() - LOSS_BITS
             total = mask_one(runtime, squares.sum().reshape(1))
             return polynomial(runtime, [signed_lift(runtime, total, shift=bits)], [(1, (0,))])
 
@@ -147,59 +159,47 @@ class Samples(Functions):
         """
         runtime, (g, h), parent = self._runtime, self._masked, self._nodes
         outputs, nodes, _ = g.shape
+        vectors = [x for x in (g, h) if not x.constant]
         with runtime.step("histogram"):
-            flat = [x.map(lambda a: a.reshape(outputs * nodes, -1)) for x in (g, h)]
+            flat = [x.map(lambda a: a.reshape(outputs * nodes, -1)) for x in vectors]
             found = histogram(runtime, self._products, *flat)
-            sums_g, sums_h = (s.reshape(*s.shape[:2], outputs, nodes) for s in found)
-        sums = Sums(sums_g, sums_h, g.share(runtime).sum(2), h.share(runtime).sum(2))
+        sums = [
+            (left.reshape(len(left), outputs, nodes), x.share(runtime).sum(2))
+            for left, x in zip(found, vectors, strict=True)
+        ]
         if parent is not None:
             g, h = siblings(parent.g, g, axis=1), siblings(parent.h, h, axis=1)
         self._nodes = _Nodes(g, h)
-        return sums
+        return Sums(sums[0], sums[1] if len(sums) == 2 else None)
 
-    def split(self, feature: int, bucket: int, *, last: bool) -> None:
-        """Split all nodes by a test, which its owner knows: -1 is somebody else's bucket.
+    def outcome(self, feature: int, bucket: int) -> Share:
+        """Return a share of the outcomes of a test, which its owner knows: (N,), to be masked.
 
-        The outcome is masked, (N,), and with it left children follow; but for the last level's,
-        they are masked: the one large opening of a level.
+        -1 is somebody else's bucket.
+        """
+        own = None
+        if bucket >= 0:
+            own = (self._data.buckets[feature] > bucket).astype(np.uint8)
+        return owned_share(self._runtime, own, (self._plan.n_samples,), Z1)
+
+    def split(self, fails: Masked) -> None:
+        """Split all nodes by masked outcomes: left children are masked.
+
+        This is the one large opening of a level.
         """
         runtime, nodes = self._runtime, self._nodes
         assert nodes is not None
-        outputs, count, n_samples = nodes.g.shape
-        with runtime.step("split"):
-            fails = outcome_share(runtime, self._fails(feature, bucket), (n_samples,))
-            bits = mask_one(runtime, fails)
-            self._outcomes.append(bits)
-            self._left = [
-                keep(runtime, bits, x.map(lambda a: a.reshape(outputs * count, -1)))
-                for x in (nodes.g, nodes.h)
-            ]
-        if last:
-            return
+        outputs, count, _ = nodes.g.shape
+        flat = (x.map(lambda a: a.reshape(outputs * count, -1)) for x in nodes)
+        left = [keep(runtime, fails, x) for x in flat]
         with runtime.step("children"):
             self._products = Products(runtime, self._indicators)
-            masked = mask(runtime, *self._left, meanwhile=self._products.begin)
+            masked = mask(runtime, *left, meanwhile=self._products.begin)
         self._masked = [x.map(lambda a: a.reshape(outputs, count, -1)) for x in masked]
 
-    def _fails(self, feature: int, bucket: int) -> BucketArray | None:
-        if bucket < 0:
-            return None
-        fails: BucketArray = (self._data.buckets[feature] > bucket).astype(np.uint8)
-        return fails
-
-    def leaf_sums(self) -> tuple[Share, Share]:
-        """Return the sums of first and second derivatives in every leaf: (K, 2^D) each.
-
-        A left leaf's are those of what was kept; a right one's, its parent's less these.
-        """
-        nodes = self._nodes
-        assert nodes is not None
-        sums = []
-        for kept, parent in zip(self._left, (nodes.g, nodes.h), strict=True):
-            total = kept.sum(1).reshape(*parent.shape[:2])
-            rest = parent.share(self._runtime).sum(2) - total
-            sums.append(stack([total, rest], axis=2).reshape(len(total), -1))
-        return sums[0], sums[1]
+    def remember(self, fails: Masked) -> None:
+        """Remember the outcomes of a level, for leaf values to be looked up by."""
+        self._outcomes.append(fails)
 
     def add_leaves(self, scores: Share, values: Masked) -> Share:
         """Return scores with the values, (K, 2^D), of the leaves that samples reach."""

@@ -1,8 +1,9 @@
 """How numbers are scaled: rings, fraction bits and bounds, all derived from the plan.
 
-Gradients are summed over Z36, so their fraction bits are what N samples leave. A sum of second
-derivatives plus l2, y, is normalised by a power of two to m in [top / 2, top); quotients follow
-from fixed bit budgets below 2^62 (docs/decisions/0014-quotients.md).
+Sums of derivatives are in rings just wide enough for them. A sum of second derivatives plus l2, y,
+falls into one of a few classes, whose bounds grow by a ratio R: l2 R^e <= y < l2 R^(e+1). Times
+R^(E-e), it is between 1/R and 1 of what is public, and so its reciprocal is smooth
+(docs/decisions/0021-reciprocals.md).
 
 Everything here is computed in integers and fractions, and comes out the same at everybody.
 """
@@ -11,187 +12,264 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import lru_cache
+from functools import cached_property
+from math import isqrt
 
-from privet.arithmetic.exact import ceil_log2, floor_log2, nearest
-from privet.arithmetic.rings import Z16, Z32, Z36, Ring, integers_modulo
+from privet.arithmetic.exact import ceil_log2, floor_log2
+from privet.arithmetic.rings import Ring, integers_modulo
 from privet.errors import ParameterError
+from privet.gates.reciprocal_series import HIGH, LOW
+from privet.gates.sigmoid_series import LARGEST_SCORE, SCORE_BITS
+from privet.suites.masked.units import Units, l2_in_units
 from privet.terms.plan import Plan
 
-SUM_BITS = 33
-"""Sums of gradients stay below 2^33 in size: their sign survives over Z36, and their products with
-leaf values of 28 bits over Z64."""
-LARGEST_Y = 1 << 33
-LARGEST_H = (1 << 31) - (1 << 12)
-"""Sums of second derivatives fit into Z32 without its top bit, and with some slack."""
-GUESS_BITS = 10
-"""Fraction bits of the first guess of a reciprocal."""
-NEWTON_BITS = 20
-"""About how many fraction bits the correction of that guess has."""
-COARSE_BITS = 12
-"""Bits of m that the first guess is a polynomial of."""
-DEGREE = 4
-WEIGHT_BITS = 30
-"""Bits of a normalised G: of those that a quotient has, the most, since weights may be small."""
-MOST_EXPONENTS = 31
-COMPARED_BITS = 48
-"""Bits that sizes are compared with bounds on: the leading ones, so that no damaged one is left
-out."""
+MOST_RATIO = 7
+SQUARE_BITS = 40
+"""Bits of a square G^2 P that are opened; it is signed, so below 2^38."""
+Z_RING = integers_modulo(27)
+"""Of a reciprocal that is opened: below 2^26."""
+Z_BITS = 58
+"""Fraction bits of a reciprocal before it is opened: of dealt waves and public coefficients."""
+DEALT_BITS = 32
+_PERIOD = Fraction(3, 2)
+_FINE = 8  # multiples of y are integers; with at least so many the period is near the one wanted
+_MOST_NORMALISED = 28
 
 
 @dataclass(frozen=True)
 class Scales:
     """The scales of one training."""
 
-    g_bits: int
-    """Fraction bits of first derivatives."""
-    g_limit_bits: int
-    """No sum of first derivatives is larger than 2 to that power, in their units."""
-    h_bits: int
-    """Fraction bits of second derivatives: 0 where they are 0 or 1."""
-    h_ring: Ring
+    units: Units
     y_bits: int
-    """Further fraction bits of y."""
+    """Fraction bits that y has beyond those of second derivatives."""
     l2: int
     """l2 in units of y."""
-    exponents: int
-    """How often l2 can be doubled without passing the largest y."""
-    largest_weight: int
-    """The largest leaf value in size that is computed rightly."""
-    h_limit: int
-    """No sum of second derivatives is larger, in their units."""
-    h_slack: int
-    """Nor less than minus this: those of certain samples are zero, give or take a rounding."""
+    ratio: int
+    """R."""
+    classes: int
+    """E: how many bounds between classes there are."""
+    score_limit: Fraction
+    """No sum of G^2 / y over a level's nodes is larger: as a fact, or a check ends the training."""
+    proven: bool
+    """Whether that is a fact."""
+    largest_weight: Fraction
+    """The largest G / y of a leaf that passes."""
+    sides: int
+    """How many G^2 / y add up to the score of a cut, at most."""
+    rate: Fraction
 
     @classmethod
     def of(cls, plan: Plan) -> Scales:
         """Choose scales for a plan; raise ParameterError if none will do."""
-        objective, n_samples, l2 = plan.objective, plan.n_samples, plan.params.l2
-        room = objective.largest_gradient * n_samples
-        g_bits = min(20, floor_log2((1 << SUM_BITS) / room))
-        largest_h = objective.largest_curvature * n_samples
-        counts = objective.unit_curvature
-        h_bits = 0 if counts else min(20, floor_log2(LARGEST_H / largest_h))
-        if g_bits < 12:
-            raise ParameterError(
-                f"protocol: masked sums gradients of at most {1 << 21} samples with 12 fraction "
-                f"bits, not of {n_samples}: use fewer samples"
-            )
-        h_limit = int(largest_h * (1 << h_bits))
-        y_bits, l2_units = _l2_in_units(Fraction(l2) * (1 << h_bits), h_limit)
-        largest = (h_limit << y_bits) + l2_units
-        exponents = floor_log2(Fraction(largest, l2_units))
-        if largest >= LARGEST_Y or exponents > MOST_EXPONENTS:
-            raise ParameterError(
-                f"l2: {l2:g} with {n_samples} samples needs more than the "
-                f"{SUM_BITS} bits that sums have; bring them closer together"
-            )
-        return cls(
-            g_bits=g_bits,
-            g_limit_bits=g_bits + ceil_log2(room),
-            h_bits=h_bits,
-            h_ring=Z16 if counts and n_samples < 1 << 15 else Z32,
+        objective, n_samples, params = plan.objective, plan.n_samples, plan.params
+        units = Units.of(plan)
+        y_bits, l2 = l2_in_units(Fraction(params.l2) * (1 << units.h_bits), units.h_limit)
+        largest = (units.h_limit << y_bits) + l2
+        classes = 0
+        while (ratio := _root_above(Fraction(largest, l2), classes + 1)) > MOST_RATIO:
+            classes += 1
+        proven = objective.unit_curvature
+        # G^2 / y is at most the sum of g^2 / h. In a regression that is the squared error. In a
+        # classification it is N for a model that knows what it does not know.
+        limit = units.stretch**2 * Fraction(n_samples, 4) if proven else Fraction(4 * n_samples)
+        rate = Fraction(params.learning_rate)
+        weight = objective.largest_weight * units.stretch
+        scales = cls(
+            units=units,
             y_bits=y_bits,
-            l2=l2_units,
-            exponents=exponents,
-            largest_weight=objective.largest_weight,
-            h_limit=h_limit,
-            h_slack=0 if counts else 1 << 10,
+            l2=l2,
+            ratio=ratio,
+            classes=classes,
+            score_limit=limit,
+            proven=proven,
+            largest_weight=weight if proven else min(weight, LARGEST_SCORE / rate),
+            sides=objective.outputs * params.leaves,
+            rate=rate,
         )
+        if largest >= 1 << 34 or scales.product_limit * scales.score_limit > 1 << 40:
+            raise ParameterError(
+                f"l2: {params.l2:g} with {n_samples} samples needs more bits than sums have; "
+                "bring them closer together"
+            )
+        return scales
+
+    # What y is compared with, and multiplied by.
 
     @property
-    def top(self) -> int:
-        """What m stays below: l2 doubled once more than that."""
-        return self.l2 << (self.exponents + 1)
+    def factors(self) -> tuple[int, ...]:
+        """P of every class: R^(E-e)."""
+        return tuple(self.ratio ** (self.classes - e) for e in range(self.classes + 1))
 
     @property
-    def y_ring(self) -> Ring:
-        """The ring that y and m are in."""
-        return Z32 if self.top < 1 << 30 else Z36
+    def comparison(self) -> tuple[tuple[int, ...], int, int]:
+        """How y's class is found, on as few bits of a sum of second derivatives as will do.
+
+        As the thresholds, the width to compare on, and how many low bits are dropped: a unit of
+        1/32 of l2 is fine enough, since the reciprocal is right a little beyond the classes.
+        """
+        bits = self.units.h_limit.bit_length()
+        drop = min(bits - 1, max(0, (self.l2 >> self.y_bits).bit_length() - 6))
+        unit = 1 << self.y_bits
+        rising = [self.l2 * (self.ratio**e - 1) for e in range(1, self.classes + 1)]
+        thresholds = tuple(max(1, -(-t // unit) >> drop) for t in rising)
+        return thresholds, bits + 1 - drop, drop
+
+    # The normalised y, m = multiple y P, below `top`.
+
+    @cached_property
+    def _normalised(self) -> tuple[int, int]:
+        """The multiple, and the bits of a ring that is the period."""
+        whole = self.l2 * self.ratio ** (self.classes + 1)
+        bits = ceil_log2(_PERIOD * whole * _FINE)
+        return round(Fraction(1 << bits) / (_PERIOD * whole)), bits
 
     @property
-    def sigmoid_bits(self) -> int:
-        """Fraction bits of the sigmoid, of which 28 can be dropped on the way to 36 bits."""
-        return self.g_bits + 64 - Z36.bits
-
-    @property
-    def weight_bits(self) -> int:
-        """How many bits G has when it is normalised along with y."""
-        fraction = self.g_bits - self.h_bits - self.y_bits
-        return ceil_log2(self.largest_weight * self.top) + fraction
-
-    @property
-    def narrowing(self) -> int:
-        """How many low bits G loses before it is normalised, to stay below 2^34."""
-        return max(0, self.weight_bits - 34)
+    def multiple(self) -> int:
+        """What y P is multiplied with."""
+        return self._normalised[0]
 
     @property
     def wide_ring(self) -> Ring:
-        """A ring that the normalised G fits, whatever the data.
-
-        And no smaller than what it is compared with its bound on.
-        """
-        return integers_modulo(
-            max(COMPARED_BITS, self.g_limit_bits - self.narrowing + self.exponents + 3)
-        )
+        """The ring that m is computed in."""
+        return integers_modulo(self._normalised[1])
 
     @property
-    def largest_numerator(self) -> int:
-        """No normalised G of a quotient within the largest weight is larger in size."""
-        return 1 << (self.weight_bits - self.narrowing)
+    def narrow_ring(self) -> Ring:
+        """The ring that m is opened in, without its lowest bits."""
+        return integers_modulo(min(_MOST_NORMALISED, self._normalised[1]))
 
-    def thresholds(self) -> list[int]:
-        """Return the sums of second derivatives from which y is l2 * 2^e, for e = 1, 2, ..."""
-        step = 1 << self.y_bits
-        return [-(-self.l2 * ((1 << e) - 1) // step) for e in range(1, self.exponents + 1)]
+    @property
+    def period(self) -> Fraction:
+        """The ring in parts of `top`, the largest m."""
+        multiple, bits = self._normalised
+        return Fraction(1 << bits, multiple * self.l2 * self.ratio ** (self.classes + 1))
 
-    def guess(self) -> tuple[list[int], int, int]:
-        """Return the integer polynomial whose value at m >> shift is 2^scale * top / m, about.
+    @property
+    def z_drop(self) -> int:
+        """How many bits of a reciprocal are dropped before it is opened.
 
-        As coefficients, from the constant one up, the shift and the scale.
+        A reciprocal is at most R / LOW. With a fact behind the scores' bound, as many bits are kept
+        as fit. Otherwise the bound is on squares, and scores may be R times larger: two bits fewer.
         """
-        shift = max(0, (self.top - 1).bit_length() - COARSE_BITS)
-        scale = 58
-        coarse = Fraction(self.top, 1 << shift)
-        return [nearest(a / coarse**k, scale) for k, a in enumerate(_reciprocal())], shift, scale
+        largest = ceil_log2(Fraction(self.ratio) / LOW)
+        return Z_BITS - ((26 if self.proven else 24) - largest)
+
+    @property
+    def z_bits(self) -> int:
+        """Fraction bits of an opened reciprocal."""
+        return Z_BITS - self.z_drop
+
+    # Squares G^2 P, and scores.
+
+    @property
+    def product_limit(self) -> Fraction:
+        """What y P stays below."""
+        whole = Fraction(self.l2, 1 << (self.units.h_bits + self.y_bits))
+        return HIGH * whole * int(self.ratio ** (self.classes + 1))
+
+    @property
+    def g_drop(self) -> int:
+        """How many low bits G loses before it is squared, so that G^2 P stays below 2^62."""
+        room = Fraction(1 << 62) / (self.score_limit * self.product_limit)
+        return max(0, self.units.g_bits - floor_log2(room) // 2)
+
+    @property
+    def square_bits(self) -> int:
+        """Fraction bits of G^2 P."""
+        return 2 * (self.units.g_bits - self.g_drop)
+
+    @property
+    def square_drop(self) -> int:
+        """How many bits of G^2 P are dropped before it is opened."""
+        largest = self.score_limit * self.product_limit * (1 << self.square_bits)
+        return max(0, ceil_log2(largest) - (SQUARE_BITS - 2))
+
+    @property
+    def score_drop(self) -> int:
+        """How many bits of a score are dropped before it is compared: it stays below 2^34.
+
+        A score is a sum of squares, below 2^38, times reciprocals. With a fact behind its bound it
+        is what the largest square times 1 is.
+        """
+        return SQUARE_BITS - 2 + (self.z_bits if self.proven else 24) - 34
+
+    @property
+    def coarse(self) -> tuple[int, Ring, int]:
+        """How squares are checked not to pass what they are opened in.
+
+        As the bits that G loses, a ring that the sum of a cut's squares cannot leave then, and what
+        that sum must not pass. G is off by up to one unit; by Minkowski's inequality the root of
+        the sum is off by that of the P's, which is a quarter of it at most.
+        """
+        limit = Fraction(1 << (self.square_drop + SQUARE_BITS - 2), 1 << self.square_bits)
+        steps = self.sides * self.factors[0]
+        drop = (floor_log2(limit / steps) // 2) - 2 + self.units.g_bits
+        unit = Fraction(2) ** (drop - self.units.g_bits)
+        largest = (Fraction(self.units.g_limit, 1 << self.units.g_bits) / unit + 1) ** 2
+        ring = integers_modulo(ceil_log2(largest * self.factors[0]) + 2)
+        root = _root_below(limit / unit**2) - _root_below(Fraction(steps)) - 2
+        return drop, ring, root * root
+
+    # Leaf values, in the units of scores.
+
+    @property
+    def score_ring(self) -> Ring:
+        """The ring of scores: the sigmoid's, or one that leaves enough bits to sums of them."""
+        if not self.proven:
+            return integers_modulo(32)
+        return integers_modulo(self.units.g_ring.bits + SCORE_BITS - self.units.g_bits)
+
+    @property
+    def sigmoid_bits(self) -> int:
+        """Fraction bits of the sigmoid: of 64 bits, those that go leave first derivatives."""
+        return self.units.g_bits + 64 - self.units.g_ring.bits
+
+    @property
+    def leaf_value(self) -> tuple[int, int, Fraction]:
+        """How G P times a reciprocal becomes a leaf value.
+
+        As the bits that G P loses, those that the product loses, and what a reciprocal is
+        multiplied with, between 1/2 and 1.
+        """
+        units = self.units
+        power = units.g_bits + self.z_bits - units.h_bits - self.y_bits
+        factor = self.rate * Fraction(2) ** (SCORE_BITS - power)
+        factor /= self.l2 * self.ratio ** (self.classes + 1)
+        product_drop = -ceil_log2(factor)
+        fits = ceil_log2(self.largest_weight * self.product_limit * (1 << units.g_bits)) + 1 - 36
+        drop = max(0, fits, product_drop - (64 - self.score_ring.bits))
+        return drop, product_drop - drop, factor * Fraction(2) ** product_drop
+
+    @property
+    def weight_check(self) -> tuple[int, int, Ring]:
+        """How |G| <= largest_weight y is checked: factors of y and G, and a ring for both."""
+        units = self.units
+        power = units.g_bits - units.h_bits - self.y_bits
+        weight = self.largest_weight * Fraction(2) ** power
+        bits = 8 + max(0, ceil_log2(1 / weight))
+        of_y, of_g = int(weight * (1 << bits)), 1 << bits
+        largest = of_y * ((units.h_limit << self.y_bits) + self.l2) + of_g * units.g_limit
+        return of_y, of_g, integers_modulo(ceil_log2(largest) + 2)
+
+    def numbers(self) -> list[object]:
+        """Return all that is computed from the plan, for everybody to compare."""
+        return [
+            [str(value) for value in vars(self.units).values()],
+            [self.y_bits, self.l2, self.comparison, self.factors, self.multiple, str(self.period)],
+            [self.z_drop, self.g_drop, self.square_drop, str(self.coarse)],
+            [str(self.leaf_value), str(self.weight_check), self.score_ring.name],
+        ]
 
 
-@lru_cache(maxsize=1)
-def _reciprocal() -> tuple[Fraction, ...]:
-    """Return the polynomial p that is 1 / x, about, on [0.47, 1.06]: that of least relative error.
-
-    1 - x p(x) is 1 at 0; of all such polynomials Chebyshev's T, scaled to the interval, stays
-    closest to 0 there: 1 - x p(x) = T(u(x)) / T(u(0)), with u from the interval to [-1, 1].
-    """
-    low, high = Fraction(47, 100), Fraction(106, 100)
-    line = [-(high + low) / (high - low), 2 / (high - low)]  # u(x), from the constant up
-    before, chebyshev = [Fraction(1)], line
-    for _ in range(DEGREE):
-        twice = [2 * a for a in _product(line, chebyshev)]
-        before, chebyshev = chebyshev, _difference(twice, before)
-    return tuple(-a / chebyshev[0] for a in chebyshev[1:])
+def _root_above(x: Fraction, degree: int) -> int:
+    """Return the smallest integer from 2 on whose power is larger."""
+    root = 2
+    while root**degree <= x and root <= MOST_RATIO:
+        root += 1
+    return root
 
 
-def _product(p: list[Fraction], q: list[Fraction]) -> list[Fraction]:
-    result = [Fraction(0)] * (len(p) + len(q) - 1)
-    for i, a in enumerate(p):
-        for j, b in enumerate(q):
-            result[i + j] += a * b
-    return result
-
-
-def _difference(p: list[Fraction], q: list[Fraction]) -> list[Fraction]:
-    return [a - (q[k] if k < len(q) else 0) for k, a in enumerate(p)]
-
-
-def _l2_in_units(l2: Fraction, h_limit: int) -> tuple[int, int]:
-    """Return how many fraction bits y has beyond h's, and l2 in its units: exactly, if possible."""
-    best = (0, max(1, nearest(l2)))
-    for bits in range(29):
-        value = l2 * (1 << bits)
-        if (h_limit << bits) + value >= LARGEST_Y:
-            break
-        best = (bits, max(1, nearest(value)))
-        if value == best[1]:
-            break
-    return best
+def _root_below(x: Fraction) -> int:
+    """Return the largest integer whose square is no larger."""
+    return isqrt(int(x))

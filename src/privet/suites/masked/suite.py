@@ -2,32 +2,27 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import numpy as np
 
-from privet.arithmetic.exact import nearest
 from privet.arithmetic.fixed_point import FixedPoint
 from privet.arithmetic.limbs import LimbMatrix
 from privet.arithmetic.rings import Z64, RingArray
 from privet.arithmetic.shares import Share
 from privet.errors import ParameterError
 from privet.gates.histogram import publish
-from privet.gates.masked import mask, mask_one
-from privet.gates.outcomes import leaf_lookup, outcome_share
+from privet.gates.masked import mask, mask_one, signed_lift
+from privet.gates.outcomes import Z1, leaf_lookup, owned_share
+from privet.gates.reciprocal_series import reciprocal_series
 from privet.gates.sigmoid_series import LARGEST_SCORE, SCORE_BITS, coefficients
 from privet.runtime.runtime import Runtime
 from privet.suites.masked.bounds import Bounds
-from privet.suites.masked.cuts import (
-    Cuts,
-    check_leaves,
-    handicaps,
-    largest_leaf,
-    leaf_factor,
-    leaf_values,
-)
-from privet.suites.masked.quotient import exponent_thresholds, unit
+from privet.suites.masked.cuts import Cuts, handicaps
+from privet.suites.masked.reciprocal import scaled
 from privet.suites.masked.samples import LOSS_BITS, Samples
 from privet.suites.masked.scales import Scales
-from privet.suites.masked.tournament import group_sizes
+from privet.suites.masked.tournament import stages
 from privet.suites.suite import AppliedTests, OwnData, Suite, TrainedTable
 from privet.terms.plan import Plan
 
@@ -53,9 +48,14 @@ class MaskedSuite(Suite):
             )
 
     @classmethod
+    def stretch(cls, plan: Plan) -> Fraction:
+        """Return what makes sums of derivatives use all bits of their ring."""
+        return Scales.of(plan).units.stretch
+
+    @classmethod
     def memory(cls, plan: Plan) -> int:
         """Return the indicators', and what the widest level and the update of scores take."""
-        cuts = plan.n_features * plan.params.candidates
+        cuts = sum(plan.cuts)
         indicators = LimbMatrix.memory(cuts, plan.n_samples)
         vectors = (8 * plan.objective.outputs + 2) * plan.params.leaves
         return indicators + Z64.nbytes((vectors, plan.n_samples))
@@ -63,63 +63,70 @@ class MaskedSuite(Suite):
     @classmethod
     def multiplications(cls, plan: Plan) -> int:
         """Return those of the indicators with the root's and all left children's derivatives."""
-        cuts = plan.n_features * plan.params.candidates
+        cuts = sum(plan.cuts)
         return cuts * plan.n_samples * plan.params.leaves * plan.objective.outputs
 
     @classmethod
     def constants(cls, plan: Plan) -> dict[str, object]:
         """Return the scales, and what series, polynomials and comparisons are made of."""
         scales = Scales.of(plan)
+        series = reciprocal_series(scales.ratio, scales.period)
         return {
-            "the scales": [getattr(value, "name", value) for value in vars(scales).values()],
+            "the scales": scales.numbers(),
             "the start": int(cls.encoding.encode(plan.start)),
             "the sigmoid": coefficients(),
-            "the reciprocal": scales.guess(),
-            "quotients": [str(unit(scales)), exponent_thresholds(scales)],
-            "ties": [handicaps(plan, scales, first=first).tolist() for first in (True, False)],
-            "leaf values": leaf_factor(plan, scales),
-            "bounds": [nearest(largest_leaf(plan), SCORE_BITS), scales.largest_numerator],
-            "the tournament": group_sizes(plan.n_features * plan.params.candidates),
+            "the reciprocal": [series.constant, series.sines, series.cosines],
+            "ties": [scaled(handicaps(plan, first=first)).tolist() for first in (True, False)],
+            "the tournament": stages(plan.cuts),
         }
 
     def setup(self) -> None:
         """Share the label, and publish every feature's masked indicators."""
-        plan = self.plan
-        self._target = self._share_target()
-        self.scores = self._start_scores()
+        runtime, plan, scales = self.runtime, self.plan, self._scales
+        # The sigmoid's values have 64 bits, and targets are subtracted from them.
+        self._target = self._share_target(scales.score_ring if scales.proven else Z64)
+        self.scores = self._start_scores(scales.score_ring)
         indicators = publish(
-            self.runtime,
+            runtime,
             self.data.buckets,
             plan.ownership.features,
-            cuts=plan.params.candidates,
+            cuts=plan.cuts,
             n_samples=plan.n_samples,
+            ring=scales.units.g_ring,
         )
-        self._bounds = Bounds(self.runtime)
-        self._samples = Samples(
-            self.runtime, plan, self._scales, self.data, indicators, self._bounds
-        )
+        self._bounds = Bounds(runtime)
+        self._samples = Samples(runtime, plan, scales, self.data, indicators, self._bounds)
+        self._cuts = Cuts(runtime, plan, scales, self._bounds)
+        if plan.objective.unit_curvature:
+            self._cuts.keep_root(self._samples.root_counts())
 
     def train_table(self, number: int) -> TrainedTable:
         """Train a table: at each level sums go up to the cuts, and a test comes down."""
-        runtime, plan, scales, samples = self.runtime, self.plan, self._scales, self._samples
+        runtime, plan, samples, cuts = self.runtime, self.plan, self._samples, self._cuts
         depth = plan.params.depth
         features = np.zeros(depth, dtype=np.intp)
         buckets = np.full(depth, -1, dtype=np.intp)
         samples.begin_table(self._target, self.scores)
         loss = samples.squared_residuals() if plan.reveal_loss else None
-        cuts = Cuts(runtime, plan, scales, first=number == 0)
+        cuts.begin_table(first=number == 0)
         for level in range(depth):
             with runtime.step("level", level):
                 test = cuts.best_test(samples.sums())
                 features[level], buckets[level] = test
-                samples.split(*test, last=level + 1 == depth)
-        leaves = leaf_values(runtime, plan, scales, *samples.leaf_sums())
+                with runtime.step("split"):
+                    outcome = samples.outcome(*test)
+                    if level + 1 < depth:
+                        fails = mask_one(runtime, outcome)
+                        samples.split(fails)
+                    else:
+                        fails, chosen = mask(runtime, outcome, cuts.chosen(*test))
+                    samples.remember(fails)
+        values = cuts.leaf_values(chosen)
+        self._bounds.settle()
         with runtime.step("update"):
-            values = mask_one(runtime, leaves.values)
-            check_leaves(self._bounds, plan, scales, leaves, values)
-            self._bounds.settle()
             self.scores = samples.add_leaves(self.scores, values)
-        return TrainedTable(features, buckets, leaves.values, loss)
+            leaves = signed_lift(runtime, values).share(runtime)
+        return TrainedTable(features, buckets, leaves, loss)
 
     def loss_of(self, revealed: RingArray) -> float:
         """Return a mean from a sum over N divided by a power of two."""
@@ -135,7 +142,7 @@ class MaskedSuite(Suite):
         2. Look every sample's leaf up in every table.
         """
         with runtime.step("infer"):
-            fails = outcome_share(runtime, tests.fails, tests.shape)
+            fails = owned_share(runtime, tests.fails, tests.shape, Z1)
             outcomes, values = mask(runtime, fails, leaf_values)
             found = [
                 leaf_lookup(runtime, outcomes[table], values[table])

@@ -1,8 +1,12 @@
-"""The best of many masked scores, in stages of groups in which each meets each.
+"""The best of many scores, in stages of groups in which each meets each.
 
 Within a group all pairs are compared at once; a candidate that wins all its comparisons is the
 group's winner. Its score and what it carries are looked up by the number of its wins, and go on to
-the next stage. Nobody learns anything but what the last winner carries, when it is revealed.
+the next stage. In the last one nobody is looked up: what candidates carry is veiled where they
+lose, by uniform numbers, and opened. Only the winner's can be read.
+
+In the last stage a group stands for whole features. So who wins there says no more than which
+feature won, which is what all learn.
 """
 
 from __future__ import annotations
@@ -11,104 +15,166 @@ from functools import lru_cache
 from itertools import combinations
 
 import numpy as np
+import numpy.typing as npt
 
-from privet.arithmetic.rings import Z8, Z32
-from privet.arithmetic.shares import Share, concatenate, stack
+from privet.arithmetic.rings import Z8, integers_modulo
+from privet.arithmetic.shares import Share, stack
 from privet.gates.lookup import lookup, lookup_size
-from privet.gates.masked import Masked, combine, constant, mask
-from privet.gates.threshold import count_reached
+from privet.gates.masked import Lifted, Masked, mask
+from privet.gates.threshold import Comparison, compare, one, step, usual_digits, veil
 from privet.runtime.runtime import Runtime
 
-SCORE_WIDTH = 48
-"""Bits that scores are compared on: the leading ones of 64."""
+SCORES = integers_modulo(36)
+"""What scores are compared in: signed, so below 2^34 in size."""
+CARRIED = integers_modulo(48)
+"""What candidates carry; of a uniform number, one in 2^48 looks like it."""
+_FINAL_DIGITS = 5  # fewer bits to veil with, where every one is multiplied with long numbers
 # A delay is worth about as many comparisons as its 5 ms take bytes at 100 Mbit/s.
 _ROUND_IN_PAIRS = 6000
+_FINAL_PAIR = 4  # what a comparison of the last stage costs, in others
 _LARGEST_GROUP = 128  # wins are counted over Z8
-_STAGES = 4
+
+Indices = npt.NDArray[np.intp]
+Sizes = tuple[int, ...]
+"""The sizes of a stage's groups, which follow each other."""
 
 
-def group_sizes(candidates: int) -> list[int]:
-    """Return the sizes of the groups of each stage: what costs least in comparisons and rounds."""
-    return list(_cheapest(candidates, _STAGES)[1])
+@lru_cache(maxsize=64)
+def stages(cuts: tuple[int, ...]) -> tuple[Sizes, ...]:
+    """Return the groups of every stage, of features with so many cuts: what costs least.
+
+    First among the cuts of a feature, then among features; the last stage is one group.
+    """
+    counts = [count for count in cuts if count]
+    within: list[Sizes] = [()] if max(counts) == 1 else [(max(counts),), *((m, max(counts)) for m in _GROUPS)]
+    best: tuple[int, tuple[Sizes, ...]] | None = None
+    for own in within:
+        for more in [
+            (),
+            *((m,) for m in _GROUPS),
+            *((m, k) for m in _GROUPS[::4] for k in _GROUPS[::4]),
+        ]:
+            found = _stages(counts, own, more)
+            if max(max(sizes) for sizes in found) > _LARGEST_GROUP:
+                continue
+            cost = sum(3 * _ROUND_IN_PAIRS + _pairs(sizes) for sizes in found[:-1])
+            cost += _FINAL_PAIR * _pairs(found[-1])
+            if best is None or cost < best[0]:
+                best = cost, found
+    assert best is not None, "more features than two stages of groups reduce to one"
+    return best[1]
 
 
-@lru_cache(maxsize=1 << 16)
-def _cheapest(candidates: int, stages: int) -> tuple[int, tuple[int, ...]]:
-    """Return the least cost, in comparisons, of finding the best, and the sizes of the groups."""
-    opening = 3 * _ROUND_IN_PAIRS
-    best: tuple[int, tuple[int, ...]] = (1 << 62, ())
-    if candidates <= _LARGEST_GROUP:
-        best = opening + candidates * (candidates - 1) // 2, (candidates,)
-    for size in range(2, min(candidates, _LARGEST_GROUP) + 1) if stages > 1 else ():
-        groups = -(-candidates // size)
-        own = opening + groups * size * (size - 1) // 2
-        if own >= best[0]:
-            break
-        rest, sizes = _cheapest(groups, stages - 1)
-        best = min(best, (own + rest, (size, *sizes)))
-    return best
+_GROUPS = range(2, 65)
 
 
-def best(runtime: Runtime, scores: Share, carried: np.ndarray) -> Share:
-    """Return what the highest score carries: of (C,) scores over Z64 and (q, C) public numbers.
+def _stages(counts: list[int], own: Sizes, more: Sizes) -> tuple[Sizes, ...]:
+    """Return the groups for given largest sizes: among own cuts, then among features."""
+    found = []
+    for largest in own:
+        groups = [_chunks(count, largest) for count in counts]
+        found.append(tuple(size for chunks in groups for size in chunks))
+        counts = [len(chunks) for chunks in groups]
+    left = sum(counts)
+    for largest in more:
+        found.append(_chunks(left, largest))
+        left = len(found[-1])
+    return (*found, (left,))
 
-    |score| < 2^61. Ties go to the first. Scores that agree to 2^-47 of 2^63 may go either way.
 
-    Cost: three openings a stage. Reveals: nothing.
+def _chunks(count: int, largest: int) -> Sizes:
+    """Return a number as a sum of as few as will do, nearly equal ones."""
+    parts = -(-count // largest)
+    return tuple(count * (k + 1) // parts - count * k // parts for k in range(parts))
+
+
+def _pairs(sizes: Sizes) -> int:
+    return sum(size * (size - 1) // 2 for size in sizes)
+
+
+def best(
+    runtime: Runtime, scores: Share, groups: tuple[Sizes, ...], carried: npt.NDArray[np.int64]
+) -> Share:
+    """Return what the last stage's candidates carry, veiled but for that of the highest score.
+
+    Of (C,) scores and (q, C) public numbers: (q, finalists). Ties go to the first.
+
+    Cost: three openings a stage, two in the last. Reveals: nothing yet.
     """
     load: Share | None = None
     with runtime.step("tournament"):
-        for size in group_sizes(scores.size):
-            groups = -(-scores.size // size)
+        for sizes in groups[:-1]:
             with runtime.step("enter"):
                 score, *loads = mask(runtime, *([scores] if load is None else [scores, load]))
-            score = _grouped(runtime, score, groups * size, groups, -(1 << 61))
             with runtime.step("compare"):
-                wins = _wins(runtime, score)
-            factors = [score]
+                wins = _wins(runtime, score, sizes)
+            factors: list[Masked | Lifted] = [score]
             if loads:
-                spread = _grouped(runtime, loads[0], groups * size, groups, 0)
-                factors += [spread[q] for q in range(len(carried))]
+                factors += [loads[0][q] for q in range(len(carried))]
             else:
-                ones = np.ones((groups, size), dtype=np.uint32)
-                factors.append(constant(runtime, ones, Z32))
+                factors.append(one(runtime, score.shape, CARRIED))
             with runtime.step("select"):
-                selection = lookup(runtime, wins, factors, size=lookup_size(size - 1))
-                picked = [selection.where(size - 1, i) for i in range(len(factors))]
-            scores = picked[0].sum(1)
-            if loads:
-                load = stack([part.sum(1) for part in picked[1:]])
-            else:
-                known = np.zeros((len(carried), groups * size), dtype=np.int64)
-                known[:, : carried.shape[1]] = carried
-                load = stack([(picked[1] * row.reshape(groups, size)).sum(1) for row in known])
-    assert load is not None
-    return load[:, 0]
+                ends, last = np.cumsum(sizes).tolist(), np.repeat(sizes, sizes) - 1
+                selection = lookup(runtime, wins, factors, size=lookup_size(max(sizes) - 1))
+                picked = [selection.where(last, i) for i in range(len(factors))]
+                if not loads:
+                    picked[1:] = [picked[1] * row for row in carried]
+                scores = picked[0].sum_slices(ends)
+                load = stack([part.sum_slices(ends) for part in picked[1:]])
+        if load is None:
+            load = runtime.public(CARRIED.array(carried), CARRIED)
+        return _final(runtime, scores, load)
 
 
-def _wins(runtime: Runtime, score: Masked) -> Share:
-    """Count each candidate's wins in its group, over Z8: (groups, size)."""
-    groups, size = score.shape
-    pairs = np.array(list(combinations(range(size), 2)), dtype=np.intp).reshape(-1, 2)
-    first, second = pairs[:, 0], pairs[:, 1]
-    coarse = score.high_bits(64 - SCORE_WIDTH)
-    difference = coarse.map(lambda x: x[:, first] - x[:, second])
-    reached = count_reached(runtime, difference, thresholds=(0,), width=SCORE_WIDTH)
-    if not reached.known:
-        return Share.unknown((groups, size), Z8)
-    wins = np.zeros((size, groups), dtype=np.uint8)
-    np.add.at(wins, first, reached.part.T)
-    np.subtract.at(wins, second, reached.part.T)
+def _wins(runtime: Runtime, score: Masked, sizes: Sizes) -> Share:
+    """Count each candidate's wins in its group, over Z8."""
+    first, second = _all_pairs(sizes)
+    reached = _compared(runtime, score, first, second, usual_digits(SCORES.bits))
+    bits = step(runtime, reached, one(runtime, first.shape, Z8), factors=(0, 1))
+    if not bits.known:
+        return Share.unknown(score.shape, Z8)
+    wins = np.zeros(score.shape, dtype=np.uint8)
+    np.add.at(wins, first, bits.part)
+    np.subtract.at(wins, second, bits.part)
     if runtime.index == 0:
-        wins += np.arange(size, dtype=np.uint8)[:, None]  # second loses what first does not win
-    return Share(np.ascontiguousarray(wins.T), Z8)
+        wins += np.bincount(second, minlength=len(wins)).astype(np.uint8)
+    return Share(wins, Z8)
 
 
-def _grouped(runtime: Runtime, x: Masked, length: int, groups: int, filling: int) -> Masked:
-    """Append public numbers, which have no mask, up to a length, and cut into groups."""
-    missing = length - x.shape[-1]
-    if missing:
-        shape = (*x.shape[:-1], missing)
-        fill = constant(runtime, np.full(shape, filling).astype(x.ring.dtype), x.ring)
-        x = combine(lambda both: concatenate(both, axis=len(x.shape) - 1), x, fill)
-    return x.map(lambda a: a.reshape(*a.shape[:-1], groups, -1))
+def _final(runtime: Runtime, scores: Share, load: Share) -> Share:
+    """Veil what all but the best carry."""
+    first, second = _all_pairs((scores.size,))
+    if not len(first):
+        return load
+    with runtime.step("enter"):
+        (score,) = mask(runtime, scores)
+    with runtime.step("compare"):
+        reached = _compared(runtime, score, first, second, _FINAL_DIGITS)
+        veils = veil(runtime, reached[0], rows=len(load), ring=CARRIED)
+    if not load.known:
+        return load
+    carried = load.part.copy()
+    for veiled, candidates in zip(veils.part, (first, second), strict=True):
+        np.add.at(carried.T, candidates, veiled.T)
+    return Share(carried, CARRIED)
+
+
+def _compared(
+    runtime: Runtime, score: Masked, first: Indices, second: Indices, digits: int
+) -> Comparison:
+    """Compare pairs of candidates: whether the first has at least the second's score."""
+    difference = score.map(lambda x: x[first] - x[second])
+    found, _ = compare(runtime, difference, thresholds=(0,), width=SCORES.bits, digits=digits)
+    return found
+
+
+@lru_cache(maxsize=16)
+def _all_pairs(sizes: Sizes) -> tuple[Indices, Indices]:
+    """Return the candidates of all pairs of all groups, those that come first and the others."""
+    pairs: list[tuple[int, int]] = []
+    start = 0
+    for size in sizes:
+        pairs += combinations(range(start, start + size), 2)
+        start += size
+    found = np.array(pairs, dtype=np.intp).reshape(-1, 2)
+    return found[:, 0], found[:, 1]

@@ -1,0 +1,97 @@
+"""The units of derivatives and the rings of their sums, from the plan.
+
+A sum x with |x| < 2^(w-2) can be lifted from a ring of w bits, one with 0 <= x < 2^(w-1) too. Every
+bit of a first derivative is carried for every sample and level, so there are no more than needed:
+rounding moves a score by about 2^-f / sqrt(N) for f fraction bits, so more samples need fewer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+from privet.arithmetic.exact import ceil_log2, floor_log2, nearest
+from privet.arithmetic.rings import Ring, integers_modulo
+from privet.errors import ParameterError
+from privet.terms.plan import Plan
+
+MOST_BITS = 36
+"""Of sums: products with masked indicators are computed that far."""
+LEAST_FRACTION = 12
+_MOST_FRACTION = 20
+_WORD, _COUNT = 32, 16  # a regression's rings are at least words, which need no packing
+# Rounding moves sums by a unit for every sample, at most.
+_SLACK = Fraction(99, 100)
+LARGEST_Y = 1 << 33
+
+
+@dataclass(frozen=True)
+class Units:
+    """The units of derivatives in one training."""
+
+    g_bits: int
+    """Fraction bits of first derivatives."""
+    g_ring: Ring
+    g_limit: int
+    """No sum of first derivatives is larger, in their units."""
+    stretch: Fraction
+    """What labels in a unit of their own are multiplied with, to use the ring's last bit."""
+    h_bits: int
+    """Fraction bits of second derivatives: 0 where they are 0 or 1."""
+    h_ring: Ring
+    h_limit: int
+    """No sum of second derivatives is larger, in their units."""
+    h_slack: int
+    """Nor less than minus this: those of certain samples are zero, give or take a rounding."""
+
+    @classmethod
+    def of(cls, plan: Plan) -> Units:
+        """Choose units for a plan; raise ParameterError if none will do."""
+        objective, n_samples, params = plan.objective, plan.n_samples, plan.params
+        bound = objective.largest_sum(
+            n_samples, Fraction(params.l2), params.leaves, centred=params.base_score is None
+        )
+        counts = objective.unit_curvature
+        usual, size = (17, 1 << 14) if counts else (18, 24_000)
+        halvings = -(floor_log2(Fraction(n_samples, size)) // 2)
+        wanted = min(_MOST_FRACTION, usual + halvings)
+        bits = min(MOST_BITS, ceil_log2(bound * (1 << wanted) / _SLACK) + 2)
+        bits = max(bits, _WORD) if counts else bits
+        g_bits = min(_MOST_FRACTION, floor_log2(_SLACK * (1 << (bits - 2)) / bound))
+        if g_bits < LEAST_FRACTION:
+            raise ParameterError(
+                f"protocol: masked sums gradients of at most {1 << 21} samples with "
+                f"{LEAST_FRACTION} fraction bits, not of {n_samples}: use fewer samples"
+            )
+        stretch = Fraction(1)
+        if objective.own_unit:
+            stretch = min(Fraction(2), _SLACK * (1 << (bits - 2 - g_bits)) / bound)
+        # Second derivatives need less: y is never small against what they are rounded to.
+        h_bits = 0 if counts else min(_MOST_FRACTION, wanted - 2 + max(0, halvings))
+        h_limit = int(objective.largest_curvature * n_samples * (1 << h_bits))
+        h_slack = 0 if counts else 1 << 10
+        rounding = 0 if counts else n_samples + 2 * h_slack
+        width = (h_limit + rounding).bit_length() + 1
+        return cls(
+            g_bits=g_bits,
+            g_ring=integers_modulo(bits),
+            g_limit=int(bound * stretch * (1 << g_bits)) + n_samples,
+            stretch=stretch,
+            h_bits=h_bits,
+            h_ring=integers_modulo(max(width, _COUNT) if counts else width),
+            h_limit=h_limit,
+            h_slack=h_slack,
+        )
+
+
+def l2_in_units(l2: Fraction, h_limit: int) -> tuple[int, int]:
+    """Return how many fraction bits y has beyond h's, and l2 in its units: exactly, if possible."""
+    best = (0, max(1, nearest(l2)))
+    for bits in range(29):
+        value = l2 * (1 << bits)
+        if (h_limit << bits) + value >= LARGEST_Y:
+            break
+        best = (bits, max(1, nearest(value)))
+        if value == best[1]:
+            break
+    return best

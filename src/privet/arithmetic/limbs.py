@@ -57,11 +57,11 @@ class LimbMatrix:
         The matrix is read once for all of them: with few vectors, reading it is what takes time.
         """
         rows, length = self._shape
-        totals = [np.zeros((rows, v.shape[1]), dtype=np.uint64) for v, _ in vectors]
+        totals = [np.zeros((v.shape[1], rows), dtype=np.uint64) for v, _ in vectors]
         for start in range(0, length, self._step):
             block = slice(start, start + self._step)
             for i in range(_LIMBS):
-                # Of the right side's limbs, those whose products are not multiples of 2^bits.
+                # Of the vectors' limbs, those whose products are not multiples of 2^bits.
                 wanted = [
                     (k, j)
                     for k, (_, ring) in enumerate(vectors)
@@ -69,15 +69,19 @@ class LimbMatrix:
                 ]
                 if not wanted:
                     continue
-                right = np.concatenate([_limb(vectors[k][0][block], j) for k, j in wanted], axis=1)
-                exact = (self._left(i, block) @ right).astype(np.int64).view(np.uint64)
-                column = 0
+                # Few rows times a large matrix: the other way round, a product takes half as long
+                # again, most of it in rearranging the large one.
+                few = np.concatenate([_limb(vectors[k][0].T[:, block], j) for k, j in wanted])
+                exact = (few @ self._left(i, block).T).astype(np.int64).view(np.uint64)
+                first = 0
                 for k, j in wanted:
-                    width = vectors[k][0].shape[1]
-                    part = exact[:, column : column + width]
-                    totals[k] += part << np.uint64(_BITS * (i + j))
-                    column += width
-        return [total.astype(ring.dtype) for total, (_, ring) in zip(totals, vectors, strict=True)]
+                    last = first + len(totals[k])
+                    totals[k] += exact[first:last] << np.uint64(_BITS * (i + j))
+                    first = last
+        return [
+            total.T.astype(ring.dtype, order="C")
+            for total, (_, ring) in zip(totals, vectors, strict=True)
+        ]
 
     def _left(self, limb: int, block: slice) -> npt.NDArray[np.float64]:
         if self._floats is not None:

@@ -111,6 +111,7 @@ class Lifted:
     public: Elements
     masks: tuple[Elements, ...]
     coefficients: tuple[Elements, ...]
+    """Of the masks' shape, or one number for all of a mask."""
 
     @property
     def ring(self) -> Ring:
@@ -233,8 +234,7 @@ class Lift(Gate):
         c, kind = x.ring.reduce(x.public.array), x.ring.dtype.type
         masks = tuple(party.derived(x.shape, ring) for _ in range(_masks(x, shift, ring)))
         public = (c >> kind(shift)).astype(ring.dtype)
-        minus_one = np.broadcast_to(ring.array(-1), x.shape)
-        coefficients = [Elements(minus_one, ring)]
+        coefficients = [Elements(ring.array(-1), ring)]
         if len(masks) == 2:
             low = (c >> kind(x.ring.bits - 1)) == 0
             power = ring.dtype.type(x.ring.bits - shift)

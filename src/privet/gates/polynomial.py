@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import lru_cache
-from itertools import product
+from collections.abc import Iterable, Sequence
+from functools import cache, lru_cache
+from itertools import accumulate, product
 from math import prod
 
 import numpy as np
@@ -27,9 +27,10 @@ Key = tuple[int, ...]
 class Polynomial(Gate):
     """Evaluate a polynomial in lifted values: a sum of products, with no opening at all.
 
-    1. Expand it into products of masks with public coefficients.
+    1. Multiplied out, it is a sum of products of masks with public coefficients.
     2. The dealer derives every product of two masks or more.
-    3. Participants add up public coefficients times shares of those products.
+    3. Participants have shares of those. With p a product of masks, the share of [p x] follows from
+       those of [p] and of [p m] for each mask m of x, and so on from factor to factor.
 
     Cost: no opening; corrections for each distinct product of masks. Reveals: nothing. Error: none;
     the result must fit the ring.
@@ -46,19 +47,29 @@ class Polynomial(Gate):
         return Share.unknown(shape, ring)
 
     def run(self, party: Party, values: Sequence[Lifted], terms: Sequence[Term]) -> Share:
-        """Add up what the dealer dealt, with public coefficients."""
+        """Multiply what the dealer dealt with one value after the other."""
         shape, ring, keys = _outline(values, terms)
-        products: dict[Key, RingArray] = {}
+        masks = [mask for value in values for mask in value.masks]
+        products: dict[Key, RingArray] = {(k,): mask.array for k, mask in enumerate(masks)}
+        products[()] = ring.array(1 if party.index == 0 else 0)
         if keys:
             products.update(zip(keys, party.derived((len(keys), *shape), ring).part, strict=True))
-        masks = [mask for value in values for mask in value.masks]
-        products.update({(k,): mask.array for k, mask in enumerate(masks)})
+        first = _first_masks(len(value.masks) for value in values)
+
+        @cache
+        def share(key: Key, factors: tuple[int, ...]) -> RingArray:
+            """Return our share of a product of masks, times values."""
+            if not factors:
+                return products[key]
+            v, others = factors[0], factors[1:]
+            total = share(key, others) * values[v].public.array
+            for k, coefficient in enumerate(values[v].coefficients, start=first[v]):
+                total = total + share(_with(key, k), others) * coefficient.array
+            return total
+
         result = ring.zeros(shape)
-        for key, coefficient in _expanded(values, terms).items():
-            if key:
-                result += coefficient * products[key]
-            elif party.index == 0:
-                result += coefficient
+        for constant, factors in terms:
+            result += share((), factors) * ring.array(constant)
         return Share(result, ring)
 
     def count(self, counter: Counter, values: Sequence[Lifted], terms: Sequence[Term]) -> Share:
@@ -83,8 +94,13 @@ class _Products(Recipe):
         self._keys = keys
 
     def client(self, *s: RingArray) -> list[RingArray]:
-        """Multiply S."""
-        return [np.stack([self._times(s, key) for key in self._keys])]
+        """Multiply S: each product is one that came before, times one more factor."""
+        result = np.empty((len(self._keys), *self._shape), dtype=self._ring.dtype)
+        found: dict[Key, RingArray] = {(k,): part for k, part in enumerate(s)}
+        for key, product_of_s in zip(self._keys, result, strict=True):
+            np.multiply(found[key[:-1]], s[key[-1]], out=product_of_s)
+            found[key] = product_of_s
+        return [result]
 
     def server(self, half: Half) -> RingArray:
         """Add up products of what is shared and T."""
@@ -117,8 +133,11 @@ def _outline(
 
 @lru_cache(maxsize=256)
 def _products(counts: tuple[int, ...], terms: tuple[tuple[int, ...], ...]) -> tuple[Key, ...]:
-    """Return the distinct products of two masks or more, of values with so many masks each."""
-    first = np.cumsum([0, *counts]).tolist()
+    """Return the distinct products of two masks or more, of values with so many masks each.
+
+    Without its last factor, each is a mask or a product before it.
+    """
+    first = _first_masks(counts)
     found: dict[Key, None] = {}
     for factors in terms:
         for choice in product(*((None, *range(first[v], first[v + 1])) for v in factors)):
@@ -128,31 +147,13 @@ def _products(counts: tuple[int, ...], terms: tuple[tuple[int, ...], ...]) -> tu
     return tuple(found)
 
 
-def _expanded(values: Sequence[Lifted], terms: Sequence[Term]) -> dict[Key, RingArray]:
-    """Return the public coefficient of every product of masks."""
-    ring = values[0].ring
-    first = np.cumsum([0, *(len(value.masks) for value in values)]).tolist()
-    total: dict[Key, RingArray] = {}
-    for constant, factors in terms:
-        expansion: dict[Key, RingArray] = {(): ring.array(constant)}
-        for v in factors:
-            expansion = _times(expansion, values[v], first[v])
-        _accumulate(total, expansion)
-    return total
+def _with(key: Key, mask: int) -> Key:
+    return tuple(sorted((*key, mask)))
 
 
-def _times(expansion: dict[Key, RingArray], value: Lifted, first: int) -> dict[Key, RingArray]:
-    result: dict[Key, RingArray] = {}
-    for key, coefficient in expansion.items():
-        _accumulate(result, {key: coefficient * value.public.array})
-        for k, weight in enumerate(value.coefficients, start=first):
-            _accumulate(result, {tuple(sorted((*key, k))): coefficient * weight.array})
-    return result
-
-
-def _accumulate(total: dict[Key, RingArray], more: dict[Key, RingArray]) -> None:
-    for key, value in more.items():
-        total[key] = total[key] + value if key in total else value
+def _first_masks(counts: Iterable[int]) -> list[int]:
+    """Return the number of each value's first mask."""
+    return [0, *accumulate(counts)]
 
 
 polynomial = Polynomial()

@@ -11,8 +11,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
+import numpy.typing as npt
 
 from privet.arithmetic.rings import Ring, RingArray
+
+Bytes = npt.NDArray[np.uint8]
+
+_WORDS = {8 * kind.itemsize: kind for kind in map(np.dtype, ("u1", "u2", "u4"))}
+_SHIFTS = {chunk: np.arange(0, 8, chunk, dtype=np.uint8)[:, None] for chunk in (1, 2, 4)}
+"""Of chunks smaller than a byte: where in a byte those of each run lie."""
 
 
 def encode(ring: Ring, vector: RingArray) -> RingArray:
@@ -21,20 +28,16 @@ def encode(ring: Ring, vector: RingArray) -> RingArray:
         return vector
     count = len(vector)
     message = np.empty(ring.wire_bytes(count), dtype=np.uint8)
+    rest: Bytes | None = None  # what is left of elements when whole bytes are gone
     for chunk, shift, where in _chunks(ring, count):
-        part = vector >> vector.dtype.type(shift) if shift else vector
         if chunk >= 8:
-            message[where].view(f"u{chunk // 8}")[:] = part  # keeps the low bits
+            # Keeps the low bits.
+            message[where].view(_WORDS[chunk])[:] = _shifted(vector, shift)
             continue
-        low = part.astype(np.uint8)
-        low &= np.uint8((1 << chunk) - 1)
-        packed = message[where]
-        for run, place in enumerate(_runs(count, chunk)):
-            piece = low[place]
-            if run == 0:
-                packed[:] = piece
-            else:
-                packed[: len(piece)] |= piece << np.uint8(run * chunk)
+        if rest is None:
+            rest = _shifted(vector, shift).astype(np.uint8)
+        message[where] = _pack(rest, chunk)
+        rest >>= np.uint8(chunk)
     return message
 
 
@@ -42,26 +45,52 @@ def decode(ring: Ring, message: RingArray, count: int) -> RingArray:
     """Return the vector that was sent."""
     if ring.is_word:
         return message
-    vector: RingArray = np.empty(count, dtype=ring.dtype)
+    parts: list[tuple[RingArray, int]] = []
+    rest: Bytes | None = None
     for chunk, shift, where in _chunks(ring, count):
-        packed = message[where]
         if chunk >= 8:
-            if packed.ctypes.data % (chunk // 8):
-                packed = packed.copy()
-            _put(vector, packed.view(f"u{chunk // 8}"), shift)
+            parts.append((message[where].view(_WORDS[chunk]), shift))
             continue
-        for run, place in enumerate(_runs(count, chunk)):
-            piece = packed[: place.stop - place.start] >> np.uint8(run * chunk)
-            _put(vector[place], piece & np.uint8((1 << chunk) - 1), shift)
+        found = _unpack(message[where], chunk, count)
+        if rest is None:
+            rest = found
+            parts.append((rest, shift))
+        else:
+            found <<= np.uint8(shift & 7)
+            rest |= found
+    vector = parts[0][0].astype(ring.dtype)
+    for part, shift in parts[1:]:
+        wide = part.astype(ring.dtype)
+        wide <<= ring.dtype.type(shift)
+        vector |= wide
     return vector
 
 
-def _put(elements: RingArray, chunks: RingArray, shift: int) -> None:
-    """Put chunks at their bits; those of the lowest come first."""
-    if shift:
-        elements |= chunks.astype(elements.dtype) << elements.dtype.type(shift)
-    else:
-        elements[:] = chunks
+def _shifted(vector: RingArray, shift: int) -> RingArray:
+    return vector >> vector.dtype.type(shift) if shift else vector
+
+
+def _pack(low: Bytes, chunk: int) -> Bytes:
+    """Return the lowest bits of each element, several to a byte."""
+    runs = 8 // chunk
+    length = -(-len(low) // runs)
+    pieces = np.zeros(runs * length, dtype=np.uint8)
+    np.bitwise_and(low, np.uint8((1 << chunk) - 1), out=pieces[: len(low)])
+    while runs > 1:
+        # The later half of all runs goes above the earlier one.
+        runs //= 2
+        earlier, later = pieces[: runs * length], pieces[runs * length :]
+        later <<= np.uint8(runs * chunk)
+        earlier |= later
+        pieces = earlier
+    return pieces
+
+
+def _unpack(packed: Bytes, chunk: int, count: int) -> Bytes:
+    """Return chunks that were packed."""
+    rows = packed >> _SHIFTS[chunk]
+    rows &= np.uint8((1 << chunk) - 1)
+    return rows.reshape(-1)[:count]
 
 
 def _chunks(ring: Ring, count: int) -> Iterator[tuple[int, int, slice]]:
@@ -71,9 +100,3 @@ def _chunks(ring: Ring, count: int) -> Iterator[tuple[int, int, slice]]:
         end = start + -(-count * chunk // 8)
         yield chunk, shift, slice(start, end)
         shift, start = shift + chunk, end
-
-
-def _runs(count: int, chunk: int) -> list[slice]:
-    """Return where the runs of a vector lie; the last may be shorter, or empty."""
-    length = -(-count * chunk // 8)
-    return [slice(min(count, r * length), min(count, (r + 1) * length)) for r in range(8 // chunk)]

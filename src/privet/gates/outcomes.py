@@ -119,8 +119,12 @@ class LeafLookup(Gate):
         hot = party.derived((leaves, len(c)), ring).part
         masks = party.derived((outputs, leaves, len(c)), ring).part
         result = ring.negate(masks[:, c, np.arange(len(c))])
+        leaf = np.arange(leaves)
+        turned = values.public.array[:, leaf[:, None] ^ leaf]  # [:, k, c] is W[c ^ k]
         for k in range(leaves):
-            result += values.public.array[:, c ^ k] * hot[k]
+            entries = _look_up(turned[:, k], c)
+            entries *= hot[k]
+            result += entries
         return Share(result, ring)
 
     def count(self, counter: Counter, fails: Masked, values: Masked) -> Share:
@@ -157,7 +161,7 @@ class _MasksAtLeaves(Recipe):
     def client(self, *s: RingArray) -> list[RingArray]:
         """Look S of rho up at c ^ S, and compare S with every leaf."""
         alpha = leaf_of(Z1.reduce(s[0]))
-        return [s[1][:, alpha ^ self._leaves], *self._hot.client(s[0])]
+        return [_look_up(s[1], alpha ^ self._leaves), *self._hot.client(s[0])]
 
     def server(self, half: Half) -> RingArray:
         """Rearrange by T, and add T of rho at c ^ alpha: a sum over leaves of [alpha = k]."""
@@ -167,6 +171,12 @@ class _MasksAtLeaves(Recipe):
         for k in range(len(hot)):
             moved += half.t[1][:, self._leaves ^ k] * hot[k]
         return moved
+
+
+def _look_up(values: RingArray, leaves: npt.NDArray[np.intp]) -> RingArray:
+    """Return values (K, 2^D) at leaves: `values[:, leaves]`, which checks them all and is slow."""
+    found: RingArray = values.take(leaves, axis=1, mode="clip")
+    return found
 
 
 def leaf_of(fails: RingArray) -> npt.NDArray[np.intp]:

@@ -106,7 +106,7 @@ class PeerLink:
         try:
             while quota > 0:
                 target = self.reader.target()
-                count = self.socket.recv_into(target)
+                count = self.socket.recv_into(target, len(target))
                 if count == 0:
                     self.lose(None)
                     return

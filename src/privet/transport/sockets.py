@@ -19,6 +19,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import NoReturn
 
+import numpy as np
+
 from privet.errors import PeerError, PeerLostError, PeerSilentError
 from privet.transport.channel import Array, Channel, Expected
 from privet.transport.frames import (
@@ -35,8 +37,8 @@ from privet.transport.link import OVERHEAD, PeerLink, may_clear_up, suspects
 _TICK = 0.02
 # How long the failure of one peer may take to show, once another one told us of it.
 _GRACE = 0.5
-# Up to this size a header and its elements leave as one write, which TLS makes one record.
-_SMALL = (1 << 14) - HEADER_BYTES
+# So many bytes of elements leave in one write with their header, which TLS makes one full record.
+_WITH_HEADER = (1 << 14) - HEADER_BYTES
 
 
 class SocketChannel(Channel):
@@ -104,11 +106,10 @@ class SocketChannel(Channel):
             array = array.copy(order="C")
         header = array_header(array, link.sent, tag)
         link.sent = (link.sent + 1) & 0xFFFFFFFF
-        if array.nbytes <= _SMALL:
-            link.queue(memoryview(header + array.tobytes()))
-        else:
-            link.queue(memoryview(header))
-            link.queue(array.data.cast("B"))
+        elements = array.reshape(-1).view(np.uint8).data
+        link.queue(memoryview(b"".join((header, elements[:_WITH_HEADER]))))
+        if array.nbytes > _WITH_HEADER:
+            link.queue(elements[_WITH_HEADER:])
         link.write()
         self._watch(link)
 

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol, TypeVar
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar
 
 from typing_extensions import ParamSpec
 
+from privet.arithmetic.rings import RingArray
+from privet.arithmetic.shares import Elements, Share
 from privet.runtime.counter import Counter
 from privet.runtime.dealer import Dealer
 from privet.runtime.party import Party
 from privet.runtime.runtime import Runtime
 
 _Values = ParamSpec("_Values")
+_Result = TypeVar("_Result")
 _Result_co = TypeVar("_Result_co", covariant=True)
+_One = TypeVar("_One")
+_Other = TypeVar("_Other")
+
+Opening = Generator[Sequence[Share], Sequence[RingArray], _Result]
+"""A participant's half of a gate with an opening: yields shares, and is sent what they hold."""
 
 
 class _Halves(Protocol[_Values, _Result_co]):
@@ -60,6 +70,114 @@ class Gate:
                 return self.deal(runtime, *values, **options)
             assert isinstance(runtime, Counter)
             return self.count(runtime, *values, **options)
+
+
+class _OpeningHalves(Protocol[_Values, _Result_co]):
+    """What a gate with one opening is made of."""
+
+    name: str
+
+    def deal(
+        self, dealer: Dealer, *values: _Values.args, **options: _Values.kwargs
+    ) -> _Result_co: ...
+
+    def run(
+        self, party: Party, *values: _Values.args, **options: _Values.kwargs
+    ) -> Opening[_Result_co]: ...
+
+    def count(
+        self, counter: Counter, *values: _Values.args, **options: _Values.kwargs
+    ) -> tuple[Sequence[Elements], _Result_co]: ...
+
+
+@dataclass(frozen=True, eq=False)
+class Later(Generic[_Result]):
+    """A gate with what it is given, to be opened together with others."""
+
+    gate: Any
+    values: tuple[Any, ...]
+    options: dict[str, Any]
+
+
+class OpeningGate:
+    """A gate with one opening, which it can share with others that do not depend on it.
+
+    Its `run` is a generator: it draws all that it needs, yields the shares to be opened, and is
+    sent what they hold. Its `count` returns what is opened, and the result.
+    """
+
+    def __call__(
+        self: _OpeningHalves[_Values, _Result],
+        runtime: Runtime,
+        *values: _Values.args,
+        **options: _Values.kwargs,
+    ) -> _Result:
+        """Do the half of this gate that the runtime is there for."""
+        with runtime.step(self.name):
+            runtime.note(_options(options))
+            if isinstance(runtime, Dealer):
+                return self.deal(runtime, *values, **options)
+            if isinstance(runtime, Counter):
+                opened, result = self.count(runtime, *values, **options)
+                runtime.open(*opened)
+                return result
+            assert isinstance(runtime, Party)
+            running = self.run(runtime, *values, **options)
+            return _finish(running, runtime.open(*next(running)))
+
+    def later(
+        self: _OpeningHalves[_Values, _Result], *values: _Values.args, **options: _Values.kwargs
+    ) -> Later[_Result]:
+        """Return this gate with what it is given, for `together`."""
+        return Later(self, values, options)
+
+
+def alone(runtime: Runtime, call: Later[_Result]) -> _Result:
+    """Do a gate with an opening of its own."""
+    result: _Result = call.gate(runtime, *call.values, **call.options)
+    return result
+
+
+def together(runtime: Runtime, one: Later[_One], other: Later[_Other]) -> tuple[_One, _Other]:
+    """Do two gates with one opening for both; neither may need what the other opens."""
+    calls = (one, other)
+
+    def each(half: Callable[[Later[Any]], Any]) -> list[Any]:
+        found = []
+        for call in calls:
+            with runtime.step(call.gate.name):
+                runtime.note(_options(call.options))
+                found.append(half(call))
+        return found
+
+    if isinstance(runtime, Dealer):
+        first, second = each(lambda call: call.gate.deal(runtime, *call.values, **call.options))
+        return first, second
+    if isinstance(runtime, Counter):
+        counted = each(lambda call: call.gate.count(runtime, *call.values, **call.options))
+        runtime.open(*(value for opened, _ in counted for value in opened))
+        return counted[0][1], counted[1][1]
+    assert isinstance(runtime, Party)
+    begun = each(lambda call: _begin(call.gate.run(runtime, *call.values, **call.options)))
+    running, shares = [gate for gate, _ in begun], [opened for _, opened in begun]
+    opened = runtime.open(*(share for theirs in shares for share in theirs))
+    middle = len(shares[0])
+    return _finish(running[0], opened[:middle]), _finish(running[1], opened[middle:])
+
+
+def _begin(running: Opening[Any]) -> tuple[Opening[Any], Sequence[Share]]:
+    """Let a gate draw what it needs, and return with it what it wants to be opened."""
+    return running, next(running)
+
+
+def _finish(running: Opening[_Result], opened: Sequence[RingArray]) -> _Result:
+    """Send a gate what was opened, and return its result."""
+    try:
+        running.send(opened)
+    except StopIteration as stop:
+        result: _Result = stop.value
+        return result
+    raise AssertionError("a gate opens once")
 
 
 def _options(options: Any) -> str:

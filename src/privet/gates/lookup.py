@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from privet.arithmetic.rings import Z8, Ring, RingArray
 from privet.arithmetic.shares import Elements, Share
-from privet.gates.gate import Gate
+from privet.gates.gate import Opening, OpeningGate
 from privet.gates.masked import Lifted, Masked
 from privet.runtime.counter import Counter
 from privet.runtime.dealer import Dealer
@@ -66,7 +66,7 @@ class Selection:
         return Share(total, x.ring)
 
 
-class Lookup(Gate):
+class Lookup(OpeningGate):
     """Open positions 0 <= p < size, shares over Z8, for lookups times masked values.
 
     1. The dealer draws [rho] and derives [rho = t] for all t < size, and its products with the
@@ -90,22 +90,21 @@ class Lookup(Gate):
 
     def run(
         self, party: Party, position: Share, factors: Sequence[Masked | Lifted], *, size: int
-    ) -> Selection:
+    ) -> Opening[Selection]:
         """Open the positions."""
         rho, lifted = party.uniform(position.shape, Z8), [as_lifted(x) for x in factors]
         hot = [party.derived(_hot_shape(x, position, size), x.ring) for x in lifted]
-        (c,) = party.open(position + rho)
+        (c,) = yield [position + rho]
         return Selection(Elements(c, Z8), lifted, hot)
 
     def count(
         self, counter: Counter, position: Share, factors: Sequence[Masked | Lifted], *, size: int
-    ) -> Selection:
+    ) -> tuple[Sequence[Share], Selection]:
         """Count the opening, and one-hot vectors with their products."""
         lifted = [as_lifted(x) for x in factors]
-        counter.open(position)
         for x in lifted:
             counter.derive(x.ring, _hot_shape(x, position, size))
-        return _unknown(position, lifted, size)
+        return [position], _unknown(position, lifted, size)
 
 
 class _HotProducts(Recipe):

@@ -22,7 +22,7 @@ import numpy as np
 
 from privet.arithmetic.rings import Z64, Ring, RingArray
 from privet.arithmetic.shares import Elements, Share
-from privet.gates.gate import Gate
+from privet.gates.gate import Gate, Opening, OpeningGate
 from privet.runtime.counter import Counter
 from privet.runtime.dealer import Dealer
 from privet.runtime.party import Party
@@ -152,30 +152,7 @@ def _shifted(x: Elements, drop: int) -> Elements:
     return Elements(x.ring.reduce(x.array) >> x.ring.dtype.type(drop), x.ring)
 
 
-def draw_masks(dealer: Dealer, values: Sequence[Share]) -> list[Masked]:
-    """Draw the masks of shared values, as the dealer."""
-    masks = [dealer.uniform(x.shape, x.ring) for x in values]
-    return [Masked(Elements.unknown(r.shape, r.ring), r) for r in masks]
-
-
-def open_beside(
-    party: Party,
-    covered: Sequence[Share],
-    values: Sequence[Share],
-    meanwhile: Meanwhile | None = None,
-) -> tuple[list[RingArray], list[Masked]]:
-    """Open shares that are masked already, and mask others, all in one opening."""
-    masks = [party.uniform(x.shape, x.ring) for x in values]
-    if meanwhile is not None:
-        meanwhile(list(masks))
-    opened = party.open(*covered, *(x + r for x, r in zip(values, masks, strict=True)))
-    found = [
-        Masked(Elements(c, r.ring), r) for c, r in zip(opened[len(covered) :], masks, strict=True)
-    ]
-    return list(opened[: len(covered)]), found
-
-
-class Mask(Gate):
+class Mask(OpeningGate):
     """Mask shared values: the one opening that a masked value costs.
 
     1. The dealer draws [r].
@@ -190,21 +167,26 @@ class Mask(Gate):
         self, dealer: Dealer, *values: Share, meanwhile: Meanwhile | None = None
     ) -> list[Masked]:
         """Draw masks."""
-        found = draw_masks(dealer, values)
+        masks = [dealer.uniform(x.shape, x.ring) for x in values]
         if meanwhile is not None:
-            meanwhile([x.mask for x in found])
-        return found
+            meanwhile(masks)
+        return [Masked(Elements.unknown(r.shape, r.ring), r) for r in masks]
 
-    def run(self, party: Party, *values: Share, meanwhile: Meanwhile | None = None) -> list[Masked]:
+    def run(
+        self, party: Party, *values: Share, meanwhile: Meanwhile | None = None
+    ) -> Opening[list[Masked]]:
         """Open all values in one round."""
-        return open_beside(party, [], values, meanwhile)[1]
+        masks = [party.uniform(x.shape, x.ring) for x in values]
+        if meanwhile is not None:
+            meanwhile(list(masks))
+        opened = yield [x + r for x, r in zip(values, masks, strict=True)]
+        return [Masked(Elements(c, r.ring), r) for c, r in zip(opened, masks, strict=True)]
 
     def count(
         self, counter: Counter, *values: Share, meanwhile: Meanwhile | None = None
-    ) -> list[Masked]:
+    ) -> tuple[Sequence[Share], list[Masked]]:
         """Count the opening."""
-        counter.open(*values)
-        return [unknown_masked(x.shape, x.ring) for x in values]
+        return values, [unknown_masked(x.shape, x.ring) for x in values]
 
 
 class Lift(Gate):

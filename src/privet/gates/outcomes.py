@@ -44,31 +44,59 @@ class Keep(Gate):
     2. With x = F - r: [a x] = F [a] - [a r]. A sample passes if v = d ^ a is 0: keep [x] - [a x]
        where d = 0, and [a x] where d = 1.
 
+    The first vectors are over the widest ring: [a] over it is [a] over the others.
+
     Cost: no opening; corrections for the vectors and one more. Reveals: nothing. Error: none.
     """
 
     name = "keep"
 
-    def deal(self, dealer: Dealer, fails: Masked, x: Masked) -> Share:
+    def deal(self, dealer: Dealer, fails: Masked, *vectors: Masked) -> list[Share]:
         """Deal the bits, and their products with masks."""
-        dealer.derive(_BitProducts(x.ring), x.ring, fails.mask, x.mask)
-        return Share.unknown(x.shape, x.ring)
+        widest = vectors[0].ring
+        dealer.derive(_Bits(widest), widest, fails.mask)
+        for x in vectors:
+            dealer.derive(_BitProducts(x.ring), x.ring, fails.mask, x.mask)
+        return [Share.unknown(x.shape, x.ring) for x in vectors]
 
-    def run(self, party: Party, fails: Masked, x: Masked) -> Share:
+    def run(self, party: Party, fails: Masked, *vectors: Masked) -> list[Share]:
         """Keep what passes."""
-        dealt = party.derived((1 + len(x.mask), *x.shape[1:]), x.ring).part
-        ax = x.public.array * dealt[0] - dealt[1:]
+        bits = party.derived(fails.shape, vectors[0].ring)
         failed = fails.public.array.astype(bool)
-        return Share(np.where(failed, ax, x.share(party).part - ax), x.ring)
+        found = []
+        for x in vectors:
+            ax = x.public.array * bits.to_ring(x.ring).part
+            ax -= party.derived(x.shape, x.ring).part
+            found.append(Share(np.where(failed, ax, x.share(party).part - ax), x.ring))
+        return found
 
-    def count(self, counter: Counter, fails: Masked, x: Masked) -> Share:
+    def count(self, counter: Counter, fails: Masked, *vectors: Masked) -> list[Share]:
         """Count the bits and their products."""
-        counter.derive(x.ring, (1 + len(x.mask), *x.shape[1:]))
-        return Share.unknown(x.shape, x.ring)
+        counter.derive(vectors[0].ring, fails.shape)
+        for x in vectors:
+            counter.derive(x.ring, x.shape)
+        return [Share.unknown(x.shape, x.ring) for x in vectors]
+
+
+class _Bits(Recipe):
+    """A bit a = S ^ T over a ring: S + T - 2ST."""
+
+    def __init__(self, ring: Ring) -> None:
+        self._ring = ring
+
+    def client(self, *s: RingArray) -> list[RingArray]:
+        """Take S."""
+        return [Z1.reduce(s[0]).astype(self._ring.dtype)]
+
+    def server(self, half: Half) -> RingArray:
+        """Multiply with 1 - 2T, and add T."""
+        bit = Z1.reduce(half.t[0]).astype(self._ring.dtype)
+        result: RingArray = half.shared[0] * (self._ring.array(1) - bit - bit)
+        return self._ring.add(result, bit) if half.first else result
 
 
 class _BitProducts(Recipe):
-    """A bit a = S ^ T and its products with masks; a = S + T - 2ST."""
+    """A bit a = S ^ T times masks."""
 
     def __init__(self, ring: Ring) -> None:
         self._ring = ring
@@ -76,19 +104,15 @@ class _BitProducts(Recipe):
     def client(self, *s: RingArray) -> list[RingArray]:
         """Multiply S of the bit and of the masks."""
         bit = Z1.reduce(s[0]).astype(self._ring.dtype)
-        return [np.concatenate([bit[None], bit * s[1]])]
+        return [bit * s[1], bit]
 
     def server(self, half: Half) -> RingArray:
         """Multiply with 1 - 2T, and add T times the mask, S and T of it."""
         bit = Z1.reduce(half.t[0]).astype(self._ring.dtype)
         # First [S r] for r = S' + T', then [(S ^ T) r] = (1 - 2T)[S r] + T [r].
-        products = half.shared[0].copy()
-        products[1:] += products[:1] * half.t[1]
-        result: RingArray = products * (self._ring.array(1) - bit - bit)
+        products = half.shared[0] + half.shared[1] * half.t[1]
         masks = half.s[1] + half.t[1] if half.first else half.s[1]
-        result[1:] += bit * masks
-        if half.first:
-            result[0] += bit
+        result: RingArray = products * (self._ring.array(1) - bit - bit) + bit * masks
         return result
 
 

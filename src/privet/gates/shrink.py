@@ -7,7 +7,7 @@ from functools import partial
 
 from privet.arithmetic.rings import Ring, RingArray, integers_modulo
 from privet.arithmetic.shares import Elements, Share
-from privet.gates.gate import Gate
+from privet.gates.gate import Opening, OpeningGate
 from privet.gates.masked import Masked, Meanwhile, unknown_masked
 from privet.runtime.counter import Counter
 from privet.runtime.dealer import Dealer
@@ -15,7 +15,7 @@ from privet.runtime.party import Party
 from privet.runtime.recipes import Linear
 
 
-class Shrink(Gate):
+class Shrink(OpeningGate):
     """Divide shared values by 2^bits into masked values over smaller rings.
 
     1. The dealer draws [r] over a ring of so many bits more than the result's, and derives
@@ -55,7 +55,7 @@ class Shrink(Gate):
         bits: Sequence[int],
         rings: Sequence[Ring],
         meanwhile: Meanwhile | None = None,
-    ) -> list[Masked]:
+    ) -> Opening[list[Masked]]:
         """Open, and drop bits."""
         masked: list[Share] = []
         kept: list[Elements] = []
@@ -65,9 +65,10 @@ class Shrink(Gate):
             kept.append(party.derived(x.shape, ring))
         if meanwhile is not None:
             meanwhile(kept)
+        opened = yield masked
         return [
             Masked(Elements(_shortened(c, x.ring, r.ring), r.ring), r)
-            for c, x, r in zip(party.open(*masked), masked, kept, strict=True)
+            for c, x, r in zip(opened, masked, kept, strict=True)
         ]
 
     def count(
@@ -77,13 +78,13 @@ class Shrink(Gate):
         bits: Sequence[int],
         rings: Sequence[Ring],
         meanwhile: Meanwhile | None = None,
-    ) -> list[Masked]:
+    ) -> tuple[Sequence[Share], list[Masked]]:
         """Count the opening, and what is left of the masks."""
         shapes = [(x.shape, drop, ring) for x, drop, ring in zip(values, bits, rings, strict=True)]
-        counter.open(*(Share.unknown(s, _opened_ring(drop, ring)) for s, drop, ring in shapes))
         for shape, _, ring in shapes:
             counter.derive(ring, shape)
-        return [unknown_masked(shape, ring) for shape, _, ring in shapes]
+        opened = [Share.unknown(s, _opened_ring(drop, ring)) for s, drop, ring in shapes]
+        return opened, [unknown_masked(shape, ring) for shape, _, ring in shapes]
 
 
 def _opened_ring(drop: int, ring: Ring) -> Ring:

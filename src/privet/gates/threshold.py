@@ -10,6 +10,7 @@ factor (`step`): then products of these bits are dealt, and nothing is opened.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
@@ -19,8 +20,8 @@ import numpy.typing as npt
 
 from privet.arithmetic.rings import Z8, Ring, integers_modulo
 from privet.arithmetic.shares import Share
-from privet.gates.gate import Gate
-from privet.gates.masked import Lifted, Masked, draw_masks, open_beside, unknown_masked
+from privet.gates.gate import Gate, Opening, OpeningGate
+from privet.gates.masked import Lifted, Masked
 from privet.runtime.counter import Counter
 from privet.runtime.dealer import Dealer
 from privet.runtime.party import Party
@@ -61,8 +62,8 @@ class Comparison:
         )
 
 
-class Compare(Gate):
-    """Compare masked values with public thresholds, and mask other shares beside it.
+class Compare(OpeningGate):
+    """Compare masked values with public thresholds.
 
     Values are taken modulo 2^width, and x - t lies between -2^(width-1) and 2^(width-1).
 
@@ -75,7 +76,7 @@ class Compare(Gate):
        2^(L-1), a function of rho, and for k + 2^(L-1) the opposite: one of 2^(L-1) bits that the
        dealer knows, with r's top bit in them.
 
-    Cost: one opening of L bits a comparison, with what is beside it. Reveals: nothing. Error: none.
+    Cost: one opening of L bits a comparison. Reveals: nothing. Error: none.
     """
 
     name = "compare"
@@ -84,11 +85,10 @@ class Compare(Gate):
         self,
         dealer: Dealer,
         x: Masked,
-        *beside: Share,
         thresholds: tuple[int, ...],
         width: int,
         digits: int,
-    ) -> tuple[Comparison, list[Masked]]:
+    ) -> Comparison:
         """Deal tables of digits, and draw the mask of their sum."""
         r, kind = x.mask.array.reshape(-1), x.mask.array.dtype.type
         for j, (start, length) in enumerate(_places(width, digits)):
@@ -102,21 +102,19 @@ class Compare(Gate):
         top = ((r >> kind(width - 1)) & kind(1)).astype(np.uint8)
         ring, shape = integers_modulo(digits), (len(thresholds), len(r))
         rho = dealer.uniform(shape, ring)
-        others = draw_masks(dealer, beside)
         k = np.arange(1 << (digits - 1), dtype=np.uint8)[:, None, None]
         bits = ((k - rho.array) >> np.uint8(digits - 1)) & np.uint8(1)
         found = (bits ^ top).reshape(len(k), len(thresholds), *x.shape)
-        return Comparison(found.shape[1:], digits, bits=found), others
+        return Comparison(found.shape[1:], digits, bits=found)
 
     def run(
         self,
         party: Party,
         x: Masked,
-        *beside: Share,
         thresholds: tuple[int, ...],
         width: int,
         digits: int,
-    ) -> tuple[Comparison, list[Masked]]:
+    ) -> Opening[Comparison]:
         """Look digits up, and open their sum."""
         public = x.public.array.reshape(-1)
         kind, places = public.dtype.type, np.arange(len(public))
@@ -128,32 +126,29 @@ class Compare(Gate):
             total += table[digit, places] << np.uint8(max(0, j - 1))
         ring = integers_modulo(digits)
         rho = party.uniform(c.shape, ring)
-        (opened,), others = open_beside(party, [Share(total, ring) + rho], beside)
+        (opened,) = yield [Share(total, ring) + rho]
         odd = ((c >> kind(width - 1)) & kind(1)).astype(np.bool_)
         half = 1 << (digits - 1)
         shape = (len(thresholds), *x.shape)
         which = (opened & np.uint8(half - 1)).astype(np.intp)
         # Reached is the opposite of negative.
         straight = odd ^ (opened >= half)
-        return Comparison(shape, digits, which.reshape(shape), straight.reshape(shape)), others
+        return Comparison(shape, digits, which.reshape(shape), straight.reshape(shape))
 
     def count(
         self,
         counter: Counter,
         x: Masked,
-        *beside: Share,
         thresholds: tuple[int, ...],
         width: int,
         digits: int,
-    ) -> tuple[Comparison, list[Masked]]:
+    ) -> tuple[Sequence[Share], Comparison]:
         """Count tables of digits, and the opening."""
         count = prod(x.shape)
         for j, (_, length) in enumerate(_places(width, digits)):
             counter.derive(_table_ring(j, digits), (1 << length, count))
         total = Share.unknown((len(thresholds), count), integers_modulo(digits))
-        counter.open(total, *beside)
-        others = [unknown_masked(y.shape, y.ring) for y in beside]
-        return Comparison((len(thresholds), *x.shape), digits), others
+        return [total], Comparison((len(thresholds), *x.shape), digits)
 
 
 class Step(Gate):
@@ -269,7 +264,7 @@ veil = Veil()
 def count_reached(runtime: Runtime, x: Masked, thresholds: tuple[int, ...], width: int) -> Share:
     """Return how many of rising thresholds each value reaches, over Z8: one opening."""
     digits = usual_digits(width)
-    reached, _ = compare(runtime, x, thresholds=thresholds, width=width, digits=digits)
+    reached = compare(runtime, x, thresholds=thresholds, width=width, digits=digits)
     return step(
         runtime, reached, one(runtime, x.shape, Z8), factors=tuple(range(len(thresholds) + 1))
     )

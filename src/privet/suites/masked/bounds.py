@@ -14,7 +14,9 @@ import numpy as np
 from privet.arithmetic.rings import Z8
 from privet.arithmetic.shares import Share, concatenate
 from privet.errors import ResultError
+from privet.gates.gate import Later, together
 from privet.gates.masked import Masked
+from privet.gates.tell import tell_all
 from privet.gates.threshold import compare, one, step, usual_digits
 from privet.runtime.runtime import Runtime
 
@@ -37,35 +39,39 @@ class Bounds:
         self._runtime = runtime
         self._counted: list[_Counted] = []
 
-    def check(self, values: Masked, width: int, what: str, *beside: Share) -> list[Masked]:
+    def check(
+        self, values: Masked, width: int, what: str, beside: Later[list[Masked]]
+    ) -> list[Masked]:
         """Compare masked values with zero, on the leading bits of their ring: none is below.
 
-        Other shares are masked in the same opening, and returned.
+        With what else is opened then, which is returned.
         """
         runtime = self._runtime
         leading = values.map(lambda a: a.reshape(-1)).high_bits(values.ring.bits - width)
-        reached, others = compare(
-            runtime, leading, *beside, thresholds=(0,), width=width, digits=usual_digits(width)
-        )
+        comparing = compare.later(leading, thresholds=(0,), width=width, digits=usual_digits(width))
+        reached, others = together(runtime, comparing, beside)
         within = step(runtime, reached, one(runtime, leading.shape, Z8), factors=(0, 1))
         ends = [*range(_GROUP, within.size, _GROUP), within.size]
         self._counted.append(_Counted(within.sum_slices(ends), within.size, what))
         return others
 
-    def settle(self) -> None:
+    def settle(self, beside: Later[list[Masked]]) -> list[Masked]:
         """Reveal what was compared; raise ResultError if something is out of its bounds.
+
+        With what else is opened then, which is returned.
 
         Reveals: how many numbers are within their bounds: all of them, or training ends here.
         """
         counted, self._counted = self._counted, []
-        everybody = list(range(self._runtime.n_parties))
         counts = concatenate([each.counts for each in counted])
-        found = self._runtime.reveal(counts, everybody, "numbers within bounds")
+        telling = tell_all.later(counts, what="numbers within bounds")
+        found, others = together(self._runtime, telling, beside)
         if found is None:
-            return
+            return others
         start = 0
         for each in counted:
             end = start + len(each.counts)
             if int(np.sum(found[start:end], dtype=np.int64)) != each.comparisons:
                 raise ResultError(each.what)
             start = end
+        return others

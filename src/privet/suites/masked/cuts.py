@@ -195,7 +195,8 @@ class Cuts:
             return mask_one(self._runtime, z)
         _, ring, limit = self._scales.coarse
         room = coarse[0].map(lambda a: -a) + limit
-        (masked,) = self._bounds.check(room, ring.bits, "scores that do not fit", z)
+        what = "scores that do not fit"
+        (masked,) = self._bounds.check(room, ring.bits, what, mask.later(z))
         return masked
 
     def _lowered(self) -> Integers:
@@ -217,7 +218,8 @@ class Cuts:
         1. The sums of left leaves are those of the last level at the cut that was chosen; right
            ones are what is left of their parents'.
         2. -G / y, times the learning rate: G P times a reciprocal, rounded at random.
-        3. |G| <= w y for the largest weight w, or training ends.
+        3. |G| <= w y for the largest weight w, or training ends; so if anything else of this table
+           was out of its bounds.
         """
         runtime, scales = self._runtime, self._scales
         assert self._g is not None
@@ -234,10 +236,11 @@ class Cuts:
             drop, product_drop, factor = scales.leaf_value
             z_share = reciprocal(runtime, scales, masked_m, scaled([factor]))
             what = f"leaf values of {float(scales.largest_weight * scales.rate):g} and more in size"
-            (z,) = self._bounds.check(room, room.ring.bits, what, z_share)
+            (z,) = self._bounds.check(room, room.ring.bits, what, mask.later(z_share))
             factors = [signed_lift(runtime, masked_g, shift=drop), lift(runtime, z)]
             product = polynomial(runtime, factors, [(-1, (0, 1))])
-            (values,) = shrink(runtime, product, bits=[product_drop], rings=[scales.score_ring])
+            rounding = shrink.later(product, bits=[product_drop], rings=[scales.score_ring])
+            (values,) = self._bounds.settle(rounding)
             return values
 
     def _leaf_sums(self, chosen: Masked, sums: _Sums) -> Share:

@@ -36,10 +36,7 @@ def classify(runtime: Runtime, scales: Scales, h: Masked) -> Comparison:
     if not thresholds:
         return Comparison((0, *h.shape), 1)
     digits = 2 if width <= _MOST_FEW_DIGITS else usual_digits(width)
-    found, _ = compare(
-        runtime, h.high_bits(drop), thresholds=thresholds, width=width, digits=digits
-    )
-    return found
+    return compare(runtime, h.high_bits(drop), thresholds=thresholds, width=width, digits=digits)
 
 
 def lifted_y(runtime: Runtime, scales: Scales, h: Masked, ring: Ring) -> Lifted:

@@ -13,6 +13,7 @@ import numpy as np
 
 from privet.arithmetic.rings import Ring, integers_modulo
 from privet.arithmetic.shares import Elements, Share, stack
+from privet.gates.gate import Later, alone
 from privet.gates.histogram import Indicators, Products, histogram
 from privet.gates.masked import Masked, combine, constant, mask, mask_one, signed_lift
 from privet.gates.outcomes import Z1, keep, leaf_lookup, owned_share
@@ -73,6 +74,8 @@ class Samples(Functions):
         self._outcomes: list[Masked] = []
         self._masked: list[Masked] = []
         self._products = Products(runtime, indicators)
+        self._unchecked: Masked | None = None
+        """Scores that a series was evaluated at."""
 
     def begin_table(self, target: Share, score: Share) -> None:
         """Mask the derivatives of all samples, (K, 1, N) each.
@@ -95,10 +98,24 @@ class Samples(Functions):
                 rows.append(_rows(few))
                 bits.append(guard)
                 rings.append(ring)
-            found = shrink(runtime, *rows, bits=bits, rings=rings, meanwhile=self._products.begin)
+            begin = self._products.begin
+            opening = shrink.later(*rows, bits=bits, rings=rings, meanwhile=begin)
+            found = self._with_scores_checked(opening)
             if h is None:
                 found.append(self._ones())
             self._masked = found
+
+    def _with_scores_checked(self, opening: Later[list[Masked]]) -> list[Masked]:
+        """Open something, and check scores, if the series of the sigmoid was used, on the way.
+
+        With 16 added, scores below 16 in size are, as signed numbers modulo 64, not negative. They
+        are compared on 10 bits, so 16 less a sixteenth may be too much already.
+        """
+        scores, self._unchecked = self._unchecked, None
+        if scores is None:
+            return alone(self._runtime, opening)
+        what = f"scores of {LARGEST_SCORE} and more in size"
+        return self._bounds.check(scores, _SCORE_WIDTH, what, opening)
 
     def _narrowed(
         self, g: SharedReal, h: SharedReal | None
@@ -124,15 +141,12 @@ class Samples(Functions):
     def sigmoid(self, score: SharedReal) -> tuple[SharedReal, SharedReal]:
         """Return the sigmoid and its derivative, by a series: one opening of 4 bytes a score.
 
-        The series is right for scores below 16 in size: with 16 added these are, as signed numbers
-        modulo 64, not negative. They are compared on 10 bits, so 16 less a sixteenth may be too
-        much already.
+        The series is right for scores below 16 in size, which is to be checked.
         """
         assert score.bits == SCORE_BITS
         bits = self._scales.sigmoid_bits
         masked = mask_one(self._runtime, score.share)
-        shifted = masked + (LARGEST_SCORE << SCORE_BITS)
-        self._bounds.check(shifted, _SCORE_WIDTH, f"scores of {LARGEST_SCORE} and more in size")
+        self._unchecked = masked + (LARGEST_SCORE << SCORE_BITS)
         both = sigmoid_series(self._runtime, masked, bits=bits)
         return SharedReal(both[0], bits), SharedReal(both[1], bits)
 
@@ -191,7 +205,7 @@ class Samples(Functions):
         assert nodes is not None
         outputs, count, _ = nodes.g.shape
         flat = (x.map(lambda a: a.reshape(outputs * count, -1)) for x in nodes)
-        left = [keep(runtime, fails, x) for x in flat]
+        left = keep(runtime, fails, *flat)
         with runtime.step("children"):
             self._products = Products(runtime, self._indicators)
             masked = mask(runtime, *left, meanwhile=self._products.begin)

@@ -122,7 +122,6 @@ class MaskedSuite(Suite):
                         fails, chosen = mask(runtime, outcome, cuts.chosen(*test))
                     samples.remember(fails)
         values = cuts.leaf_values(chosen)
-        self._bounds.settle()
         with runtime.step("update"):
             self.scores = samples.add_leaves(self.scores, values)
             leaves = signed_lift(runtime, values).share(runtime)

@@ -46,7 +46,9 @@ def stages(cuts: tuple[int, ...]) -> tuple[Sizes, ...]:
     First among the cuts of a feature, then among features; the last stage is one group.
     """
     counts = [count for count in cuts if count]
-    within: list[Sizes] = [()] if max(counts) == 1 else [(max(counts),), *((m, max(counts)) for m in _GROUPS)]
+    within: list[Sizes] = (
+        [()] if max(counts) == 1 else [(max(counts),), *((m, max(counts)) for m in _GROUPS)]
+    )
     best: tuple[int, tuple[Sizes, ...]] | None = None
     for own in within:
         for more in [
@@ -164,8 +166,7 @@ def _compared(
 ) -> Comparison:
     """Compare pairs of candidates: whether the first has at least the second's score."""
     difference = score.map(lambda x: x[first] - x[second])
-    found, _ = compare(runtime, difference, thresholds=(0,), width=SCORES.bits, digits=digits)
-    return found
+    return compare(runtime, difference, thresholds=(0,), width=SCORES.bits, digits=digits)
 
 
 @lru_cache(maxsize=16)

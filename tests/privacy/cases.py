@@ -23,6 +23,7 @@ from privet.boosting.inference import Query, predict, tell_unit
 from privet.boosting.model import Feature
 from privet.boosting.part import GUARD_BITS, LabelUnit, ModelPart
 from privet.runtime.runtime import Runtime
+from privet.suites.masked.tournament import _stages
 from privet.terms.objective import OBJECTIVES
 from privet.terms.params import Params
 from privet.terms.plan import Plan
@@ -228,10 +229,15 @@ def other_leaves(part: ModelPart) -> ModelPart:
 
 
 def two_stages() -> Any:
-    """Make tournaments of a few candidates take two stages, as those of many do."""
-    return mock.patch(
-        "privet.suites.masked.tournament.group_sizes", lambda candidates: [5, -(-candidates // 5)]
-    )
+    """Make tournaments of a few candidates take stages of all kinds, as those of many do.
+
+    Of cuts in twos, of a feature's cuts, and of features in twos.
+    """
+
+    def stages(cuts: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
+        return _stages([count for count in cuts if count], (2, max(cuts)), (2,))
+
+    return mock.patch("privet.suites.masked.cuts.stages", stages)
 
 
 def uniform_cases(protocol: str) -> list[tuple[Any, list[Any]]]:

@@ -33,11 +33,10 @@ import numpy.typing as npt
 
 from privet.arithmetic.rings import Ring, RingArray
 from privet.arithmetic.shares import Elements, Share
-from privet.gates.gate import Gate
+from privet.gates.gate import Gate, OpeningGate, together
 from privet.runtime.correlations import Sink, Source
 from privet.runtime.dealer import Dealer
 from privet.runtime.letters import Letter
-from privet.runtime.runtime import Runtime
 from privet.transport.channel import Expected
 from tests.privacy.stage import (
     Draw,
@@ -176,12 +175,16 @@ def solve(session: Session, honest: int, other: Any) -> Solution:
     exchange = _Exchange()
     solver = _Solver(session, honest, exchange)
     dealer = _SolvingDealer(session, honest, exchange)
-    call: Callable[..., Any] = Gate.__call__
 
-    def solving(gate: Gate, runtime: Runtime, *values: Any, **options: Any) -> Any:
-        if runtime is solver:
-            return solver.solve(lambda: call(gate, runtime, *values, **options))
-        return call(gate, runtime, *values, **options)
+    def solving(call: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a gate's call, or one of several together, that moves draws."""
+
+        def solved(*arguments: Any, **options: Any) -> Any:
+            if any(argument is solver for argument in arguments[:2]):
+                return solver.solve(lambda: call(*arguments, **options))
+            return call(*arguments, **options)
+
+        return solved
 
     def run(body: Callable[[], Any]) -> Callable[[], None]:
         def guarded() -> None:
@@ -193,7 +196,11 @@ def solve(session: Session, honest: int, other: Any) -> Solution:
 
         return guarded
 
-    with mock.patch.object(Gate, "__call__", solving):
+    with (
+        mock.patch.object(Gate, "__call__", solving(Gate.__call__)),
+        mock.patch.object(OpeningGate, "__call__", solving(OpeningGate.__call__)),
+        mock.patch("privet.suites.masked.bounds.together", solving(together)),
+    ):
         run_threads(
             {
                 "honest": run(lambda: session.program(solver, other)),
@@ -341,6 +348,17 @@ class _Solver(Watched):
         del self.revealed[count:]
         return super().reveal_choice(choice, owners, details, what)
 
+    def reveal_winner(
+        self,
+        finalists: Share,
+        owners: Sequence[int],
+        details: Sequence[int],
+        what: tuple[str, str],
+    ) -> tuple[int, int]:
+        found = super().reveal_winner(finalists, owners, details, what)
+        self._check_reveals()
+        return found
+
     def _check_reveals(self) -> None:
         if self.revealed:
             before = self._first.runtime.revealed[len(self.revealed) - 1]
@@ -356,14 +374,18 @@ class _Solver(Watched):
             return body()
         self._depth += 1
         start = dict(self._place), dict(self._replay.position), len(self.shown)
+        told = len(self.revealed)
         plain = self._attempt(body, "plain")
         if plain.drawn:
             self._rewind(*start)
             raised = self._attempt(body, "raised")
             self._rewind(*start)
+            del self.revealed[told:]
             self._settle(plain, raised, self._first.runtime.shown[start[2] :])
             plain = self._attempt(body, "final")
             self._check(plain.shown, self._first.runtime.shown[start[2] :])
+            if len(self.revealed) > told:
+                self._check_reveals()
         self._depth -= 1
         return plain.result
 
@@ -397,13 +419,16 @@ class _Solver(Watched):
         if [s.kind for s in plain.shown][:1] == ["open"]:
             order = {"shared": 0, "private": 1}
         masks.sort(key=lambda mask: order[mask[0]])
-        if len(masks) != len(now):
+        if not now and self._may_keep(plain):
+            for stream, place, draw in plain.drawn:
+                self._settled[stream, place] = draw.part
+        elif len(masks) != len(now):
             raise Unexplained(
                 f"at step {plain.shown[0].step if plain.shown else self.step_name!r}, {len(now)} "
                 f"values are shown and {len(masks)} masks drawn for them"
             )
         for (stream, place, draw), (shown, part, ring), up, old in zip(
-            masks, now, then, was, strict=True
+            masks if now else [], now, then, was, strict=True
         ):
             value = _moved(draw, shown, part, up, old, ring)
             self._settled[stream, place] = value
@@ -412,6 +437,15 @@ class _Solver(Watched):
         for stream, place, draw in plain.drawn:
             part = self._settled[stream, place]
             self._talk.settle(stream, place, part, _script(draw, part))
+
+    @staticmethod
+    def _may_keep(attempt: _Attempt) -> bool:
+        """Tell whether draws hide what is revealed later, and not at all by themselves.
+
+        Veils do, of candidates that lose: with the same candidates they stay as they are. That they
+        hide all there is to hide is tested by itself (tests/gates/test_leakage.py).
+        """
+        return all(draw.step.endswith("veil") for _, _, draw in attempt.drawn)
 
 
 def _pieces(shown: Shown) -> list[tuple[RingArray, Ring | None]]:

@@ -22,10 +22,11 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 from privet.arithmetic.prg import SEED_BYTES, Place, Prg
 from privet.arithmetic.rings import Ring, RingArray
-from privet.arithmetic.shares import Share
+from privet.arithmetic.shares import Share, Told
 from privet.errors import PeerError
 from privet.runtime.correlations import LiveSink, LiveSource, Sink
 from privet.runtime.dealer import Dealer
+from privet.runtime.letters import Letter
 from privet.runtime.party import Party
 from privet.runtime.roles import DEALER, Program
 from privet.transport.channel import Array, Channel, Expected
@@ -187,7 +188,10 @@ class Watched(Party):
         self._inside -= 1
 
     def open(self, *masked: Share) -> tuple[RingArray, ...]:
-        self._show_parts("open", [x.part for x in masked], [x.ring for x in masked])
+        hidden = [x for x in masked if not isinstance(x, Told)]
+        self._show_parts("open", [x.part for x in hidden], [x.ring for x in hidden])
+        told = [x.ring.reduce(x.part).copy() for x in masked if isinstance(x, Told)]
+        self.revealed += [(self.step_name, part) for part in told]
         with self._once():
             return super().open(*masked)
 
@@ -220,11 +224,22 @@ class Watched(Party):
         self.revealed.append((self.step_name, np.delete(choice.part, 1 + self.index)))
         return super().reveal_choice(choice, owners, details, what)
 
+    def reveal_winner(
+        self,
+        finalists: Share,
+        owners: Sequence[int],
+        details: Sequence[int],
+        what: tuple[str, str],
+    ) -> tuple[int, int]:
+        sent = finalists.ring.reduce(np.delete(finalists.part, 1 + self.index, axis=0))
+        self.revealed.append((self.step_name, sent))
+        return super().reveal_winner(finalists, owners, details, what)
+
     def publish(
-        self, own: Sequence[RingArray], counts: Sequence[int], shape: tuple[int, ...], ring: Ring
+        self, own: Sequence[RingArray], shapes: Sequence[Sequence[tuple[int, ...]]], ring: Ring
     ) -> Iterator[tuple[int, int, RingArray]]:
         self._show_parts("publish", own, [ring] * len(own))
-        return super().publish(own, counts, shape, ring)
+        return super().publish(own, shapes, ring)
 
 
 def _sure(value: RingArray | None) -> RingArray:
@@ -280,6 +295,9 @@ class Seen:
         assert self.party is not None
         return self.party
 
+    letters: list[tuple[str, Ring, RingArray]] = field(default_factory=list)
+    """Every vector that it read from a message, with its step and ring."""
+
     def stream(self, name: str) -> Stream:
         """Return what was drawn from `shared`, `private` or `own`."""
         found = getattr(self.runtime, f"_{name}")
@@ -331,7 +349,19 @@ def perform(program: Program, inputs: Sequence[Any], randomness: Randomness | No
     bodies: dict[str, Callable[[], None]] = {
         name: partial(party, index) for index, name in enumerate(names)
     }
-    with contextlib.nullcontext() if randomness is None else randomness.installed():
+    read = Letter.read
+
+    def reading(letter: Letter, message: Array) -> list[RingArray]:
+        found = read(letter, message)
+        seen = session.seen[names.index(threading.current_thread().name)]
+        vectors = zip(letter.rings, found, strict=True)
+        seen.letters += [(seen.runtime.step_name, ring, vector.copy()) for ring, vector in vectors]
+        return found
+
+    with (
+        contextlib.nullcontext() if randomness is None else randomness.installed(),
+        mock.patch.object(Letter, "read", reading),
+    ):
         run_threads({**bodies, DEALER: dealer})
     for seen in session.seen:
         told = [(array.dtype.name, array.shape) for array in seen.to_dealer]

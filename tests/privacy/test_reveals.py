@@ -6,7 +6,7 @@ import pytest
 
 from privet.boosting.part import LabelUnit
 from privet.runtime.ledger import Ledger
-from tests.privacy.cases import prediction, training
+from tests.privacy.cases import DEPTH, prediction, training
 from tests.privacy.stage import perform
 
 EVERYBODY = ("party1", "party2", "party3")
@@ -24,9 +24,9 @@ def test_a_training(task: str) -> None:
     features = session.seen[0].result.part.feature
     owners = {(f"party{feature // 2 + 1}",) for feature in features.reshape(-1)}
     expected = {("split feature", EVERYBODY), ("numbers within bounds", EVERYBODY)}
-    # One count for what leaf values are made of, one for these, one for scores: not one for each
-    # number, which would tell in a training that fails whose it was.
-    counts = 2 * (2 if task == "regression" else 3)
+    # One count for leaf values, and one for scores and one for squares of each level: not one for
+    # each number, which would tell in a training that fails whose it was.
+    counts = 2 * (1 if task == "regression" else 2 + DEPTH)
     for seen in session.seen:
         assert told(seen.runtime.ledger) == expected | {("split bucket", to) for to in owners}
         entries = seen.runtime.ledger.entries

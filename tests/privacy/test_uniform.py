@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from privet.arithmetic.rings import Z8, Z16, Z32, Z64, Ring, RingArray
+from privet.arithmetic.rings import Ring, RingArray
 from privet.boosting.federation import PartyData
 from tests.privacy.cases import mirror, other_label, training, two_stages, uniform_cases
 from tests.privacy.openings import tables, written
@@ -18,20 +18,14 @@ from tests.privacy.stage import Randomness, Seen, Session, perform
 from tests.privacy.uniform import groups, unfair, untested
 
 TASKS: list[str] = ["regression", "classification"]
-_RINGS = {ring.dtype: ring for ring in (Z64, Z32, Z16, Z8)}
 # Steps whose messages are not uniform: what is revealed, by intent; and masked permutations, which
 # are uniform permutations (tests/gates/test_leakage.py) and not uniform bytes.
 _PLAIN = ("reveal", "check", "argmin", "permute", "predict", "table", "")
 
 
 def messages(seen: Seen) -> list[tuple[str, Ring, RingArray]]:
-    """Return what came from the others and from the dealer, but for reveals."""
-    return [
-        (f"{r.step} from {whom}", _RINGS[r.array.dtype], r.array)
-        for whom, way in (("others", seen.received), ("the dealer", seen.from_dealer))
-        for r in way
-        if r.step.split("/")[-1] not in _PLAIN
-    ]
+    """Return all vectors that came from the others and from the dealer, but for reveals."""
+    return [letter for letter in seen.letters if letter[0].split("/")[-1] not in _PLAIN]
 
 
 def assert_uniform(session: Session) -> None:

@@ -193,6 +193,17 @@ class Share(Elements):
     __hash__ = None  # type: ignore[assignment]
 
 
+class Told(Share):
+    """A share of what is to be added up without a mask: a plain value that everybody may learn."""
+
+    __slots__ = ("what",)
+
+    def __init__(self, part: RingArray, ring: Ring, what: str) -> None:
+        super().__init__(part, ring)
+        self.what = what
+        """What it is, for the ledger."""
+
+
 _Kind = TypeVar("_Kind", bound=Elements)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from privet.arithmetic.rings import RingArray
-from privet.arithmetic.shares import Share
+from privet.arithmetic.shares import Share, Told
 from privet.gates.gate import Opening, OpeningGate
 from privet.runtime.counter import Counter
 from privet.runtime.dealer import Dealer
@@ -13,9 +13,9 @@ from privet.runtime.party import Party
 
 
 class TellAll(OpeningGate):
-    """Reveal a value to all participants, who record it; None to others.
+    """Reveal a value to all participants, who record it; nobody else learns it.
 
-    It is added up like what is opened, and has no mask. Cost: one opening. Reveals: the value.
+    Cost: one opening. Reveals: the value.
     """
 
     name = "tell all"
@@ -26,8 +26,7 @@ class TellAll(OpeningGate):
 
     def run(self, party: Party, value: Share, *, what: str) -> Opening[RingArray | None]:
         """Add it up."""
-        party.ledger.record(what, party.names, value.size, party.step_name)
-        (plain,) = yield [value]
+        (plain,) = yield [Told(value.part, value.ring, what)]
         return plain
 
     def count(

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
-from privet.arithmetic.prg import Place, Prg, derive_seed
+from privet.arithmetic.prg import Prg, derive_seed
 from privet.arithmetic.rings import Z64, Ring, RingArray
 from privet.arithmetic.shares import Elements, Share
 from privet.runtime.correlations import Sink
@@ -38,7 +38,7 @@ class Dealer(Blind):
 
     def uniform(self, shape: tuple[int, ...], ring: Ring) -> Elements:
         """Return a fresh uniform value that the participants hold shares of."""
-        return Elements(self._drawn(self._next_place("uniform", shape, ring), shape, ring), ring)
+        return Elements(self._total(self.uniform_parts(shape, ring), ring), ring)
 
     def derive(self, recipe: Recipe, ring: Ring, *masks: Elements) -> Elements:
         """Give the participants shares of a value that follows from masks, and return it."""
@@ -50,7 +50,7 @@ class Dealer(Blind):
         Only one who knows all masks can do that: `derive` can be done by several.
         """
         place = self._next_place("derived", value.shape, ring)
-        drawn = self._drawn(place, value.shape, ring)
+        drawn = self._total((prg.uniform(place, value.shape, ring) for prg in self._shared), ring)
         letter = Letter.of(ring, value.shape)
         correction = letter.write([ring.subtract(value, drawn)])
         self._sink.send(self._next_turn(letter.nbytes), correction, self._tag.value)
@@ -107,14 +107,11 @@ class Dealer(Blind):
         """Say that there is no more to come."""
         self._sink.close(self._tag.value)
 
-    def _drawn(self, place: Place, shape: tuple[int, ...], ring: Ring) -> RingArray:
-        """Return the sum of what all participants draw at a place.
-
-        Each is added as soon as it is drawn, so that all are drawn into the same memory, which by
-        then is in the processor's cache.
-        """
-        first, *others = self._shared
-        total = first.uniform(place, shape, ring)
-        for prg in others:
-            ring.accumulate(total, prg.uniform(place, shape, ring))
+    @staticmethod
+    def _total(parts: Iterable[RingArray], ring: Ring) -> RingArray:
+        """Add parts up, each as it comes: if drawn only then, into memory that is in the cache."""
+        rest = iter(parts)
+        total = next(rest)  # fresh from the stream, so it can be added to in place
+        for part in rest:
+            ring.accumulate(total, part)
         return total

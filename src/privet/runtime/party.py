@@ -15,7 +15,7 @@ import numpy as np
 
 from privet.arithmetic.prg import Place, Prg, fresh_seed
 from privet.arithmetic.rings import Ring, RingArray, add_counting_wraps
-from privet.arithmetic.shares import Elements, Share
+from privet.arithmetic.shares import Elements, Share, Told
 from privet.errors import ResultError
 from privet.runtime.correlations import Source
 from privet.runtime.ledger import Ledger
@@ -121,21 +121,29 @@ class Party(Supplied):
     def open(self, *masked: Share) -> tuple[RingArray, ...]:
         """Add up the shares of masked values, at everybody. All of them take one opening together.
 
-        How it travels, and so what it costs, is decided in `runtime.opening`.
+        What is `Told` has no mask, and is revealed to all: it is recorded. How an opening travels,
+        and so what it costs, is decided in `runtime.opening`.
         """
         rings, _ = merged(masked)
-        if len(rings) < len(masked):
-            # As one vector, which is sent and added up without being taken apart.
-            joined = np.concatenate([share.part.reshape(-1) for share in masked])
-            (whole,) = self.open(Share(joined, rings[0]))
-            ends = np.cumsum([share.size for share in masked])[:-1]
-            pieces = np.split(whole, ends)
-            return tuple(p.reshape(s.shape) for p, s in zip(pieces, masked, strict=True))
 
         def fold(pieces: list[list[RingArray]], _: list[slice]) -> list[RingArray]:
             return [add_up(ring, column) for ring, *column in zip(rings, *pieces, strict=True)]
 
-        return self._open([share.part for share in masked], fold, rings)
+        if len(rings) < len(masked):
+            # As one vector, which is sent and added up without being taken apart.
+            joined = np.concatenate([share.part.reshape(-1) for share in masked])
+            (whole,) = self._open([joined], fold, rings)
+            ends = np.cumsum([share.size for share in masked])[:-1]
+            pieces = np.split(whole, ends)
+            values = tuple(p.reshape(s.shape) for p, s in zip(pieces, masked, strict=True))
+        else:
+            values = self._open([share.part for share in masked], fold, rings)
+        for share, value in zip(masked, values, strict=True):
+            if isinstance(share, Told):
+                self.ledger.record(share.what, self.names, share.size, self.step_name)
+            else:
+                self._show(share.ring, value)
+        return values
 
     def open_counting_wraps(self, masked: Share) -> tuple[RingArray, RingArray]:
         """Open one value, and return with it our share of how often its shares wrapped around.
@@ -152,6 +160,7 @@ class Party(Supplied):
             return [total]
 
         (value,) = self._open([masked.part], fold, [masked.ring])
+        self._show(masked.ring, value)
         return value, wraps
 
     def open_to_owners(
@@ -261,17 +270,15 @@ class Party(Supplied):
             raise ResultError(f"the shares of a {what[0]} do not add up to one of {len(owners)}")
         self.ledger.record(what[0], self.names, 1, self.step_name)
         self.ledger.record(what[1], (self.names[owner],), 1, self.step_name)
+        self._show(finalists.ring, np.delete(total, winner, axis=1))  # the veiled ones
         return thing, detail
 
     def _open(self, parts: list[RingArray], fold: Fold, rings: list[Ring]) -> tuple[RingArray, ...]:
         totals = self._opening.totals([part.reshape(-1) for part in parts], fold, rings)
-        values = tuple(
+        return tuple(
             ring.reduce(total).reshape(part.shape)
             for ring, total, part in zip(rings, totals, parts, strict=True)
         )
-        for ring, value in zip(rings, values, strict=True):
-            self._show(ring, value)
-        return values
 
     def _own_place(self) -> Place:
         """Return the place of the next draw that is nobody's but ours."""

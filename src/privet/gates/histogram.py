@@ -29,6 +29,22 @@ from privet.runtime.party import Party
 from privet.runtime.runtime import Runtime
 
 
+class Sorted:
+    """Samples in the order of one feature's buckets, so that sums up to a cut are running sums."""
+
+    def __init__(self, bucket: BucketArray, cuts: int) -> None:
+        self._order = np.argsort(bucket, kind="stable")
+        self._ends = np.searchsorted(bucket[self._order], np.arange(cuts), side="right")
+
+    def sums(self, vectors: RingArray) -> RingArray:
+        """Return the sums of vectors, (K, N), up to each cut: (C, K)."""
+        running = np.zeros((len(vectors), vectors.shape[1] + 1), dtype=vectors.dtype)
+        for total, vector in zip(running, vectors, strict=True):
+            np.cumsum(vector[self._order], dtype=vectors.dtype, out=total[1:])
+        found: RingArray = running[:, self._ends].T
+        return found
+
+
 @dataclass(frozen=True, repr=False)
 class Indicators:
     """Indicator matrices of all features: E at participants, A at the dealer."""
@@ -37,8 +53,8 @@ class Indicators:
     """How many rows each feature has."""
     matrix: LimbMatrix
     """(C, N), for C cuts of all features."""
-    own: dict[int, BucketArray] = field(default_factory=dict)
-    """Our own features' buckets, by feature."""
+    sorted: dict[int, Sorted] = field(default_factory=dict)
+    """The samples in the order of our own features, by feature."""
 
     @property
     def places(self) -> list[slice]:
@@ -115,7 +131,8 @@ class Publish(Gate):
         ring: Ring,
     ) -> Indicators:
         """Mask and send our own; receive the others'."""
-        indicators = Indicators(cuts, LimbMatrix(sum(cuts), n_samples), own)
+        own_order = {j: Sorted(bucket, cuts[j]) for j, bucket in own.items()}
+        indicators = Indicators(cuts, LimbMatrix(sum(cuts), n_samples), own_order)
         features = [[j for j, o in enumerate(owners) if o == k] for k in range(party.n_parties)]
         sent = []
         for j, owner in enumerate(owners):
@@ -165,10 +182,8 @@ class Histogram(Gate):
         for sums, x in zip(products.of(vectors), vectors, strict=True):
             x.ring.accumulate(sums, party.derived(sums.shape, x.ring).part)
             result = x.ring.negate(sums)
-            for j, bucket in indicators.own.items():
-                where, cuts = indicators.places[j], indicators.cuts[j]
-                for k, vector in enumerate(x.public.array):
-                    result[where, k] += _sums_by_bucket(bucket, vector, cuts + 1)[:cuts]
+            for j in indicators.sorted:
+                result[indicators.places[j]] += indicators.sorted[j].sums(x.public.array)
             found.append(Share(result, x.ring))
         return found
 
@@ -182,17 +197,6 @@ class Histogram(Gate):
 
 def _unknown(indicators: Indicators, x: Masked) -> Share:
     return Share.unknown((sum(indicators.cuts), len(x.mask)), x.ring)
-
-
-def _sums_by_bucket(bucket: BucketArray, vector: RingArray, buckets: int) -> RingArray:
-    """Return sums of the samples in each bucket or below it."""
-    # In halves of 20 bits, of which sums of fewer than 2^32 are exact in float64.
-    total = np.zeros(buckets, dtype=np.uint64)
-    for shift in range(0, 8 * vector.itemsize, 20):
-        half = (vector.astype(np.uint64) >> np.uint64(shift)) & np.uint64(0xFFFFF)
-        sums = np.bincount(bucket, weights=half, minlength=buckets)
-        total += sums.astype(np.uint64) << np.uint64(shift)
-    return np.cumsum(total, dtype=np.uint64).astype(vector.dtype)
 
 
 publish = Publish()

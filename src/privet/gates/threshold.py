@@ -123,7 +123,9 @@ class Compare(OpeningGate):
         for j, (start, length) in enumerate(_places(width, digits)):
             table = party.derived((1 << length, len(public)), _table_ring(j, digits)).part
             digit = ((c >> kind(start)) & kind((1 << length) - 1)).astype(np.intp)
-            total += table[digit, places] << np.uint8(max(0, j - 1))
+            # Digits are below the table's length by their making, so positions need no check.
+            found = table.reshape(-1).take(digit * len(places) + places, mode="clip")
+            total += found << np.uint8(max(0, j - 1))
         ring = integers_modulo(digits)
         rho = party.uniform(c.shape, ring)
         (opened,) = yield [Share(total, ring) + rho]

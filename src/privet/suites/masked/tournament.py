@@ -11,8 +11,9 @@ feature won, which is what all learn.
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
-from itertools import combinations
+from itertools import combinations, product
 
 import numpy as np
 import numpy.typing as npt
@@ -33,6 +34,7 @@ _FINAL_DIGITS = 5  # fewer bits to veil with, where every one is multiplied with
 _ROUND_IN_PAIRS = 6000
 _FINAL_PAIR = 4  # what a comparison of the last stage costs, in others
 _LARGEST_GROUP = 128  # wins are counted over Z8
+_GROUPS = (3, 4, 5, 6, 8, 10, 12, 16, 24, 32, 48, 64)  # sizes to choose from
 
 Indices = npt.NDArray[np.intp]
 Sizes = tuple[int, ...]
@@ -46,42 +48,45 @@ def stages(cuts: tuple[int, ...]) -> tuple[Sizes, ...]:
     First among the cuts of a feature, then among features; the last stage is one group.
     """
     counts = [count for count in cuts if count]
-    within: list[Sizes] = (
-        [()] if max(counts) == 1 else [(max(counts),), *((m, max(counts)) for m in _GROUPS)]
-    )
-    best: tuple[int, tuple[Sizes, ...]] | None = None
-    for own in within:
-        for more in [
-            (),
-            *((m,) for m in _GROUPS),
-            *((m, k) for m in _GROUPS[::4] for k in _GROUPS[::4]),
-        ]:
-            found = _stages(counts, own, more)
-            if max(max(sizes) for sizes in found) > _LARGEST_GROUP:
-                continue
-            cost = sum(3 * _ROUND_IN_PAIRS + _pairs(sizes) for sizes in found[:-1])
-            cost += _FINAL_PAIR * _pairs(found[-1])
-            if best is None or cost < best[0]:
-                best = cost, found
-    assert best is not None, "more features than two stages of groups reduce to one"
-    return best[1]
-
-
-_GROUPS = range(2, 65)
+    features, largest = len(counts), max(counts)
+    within: list[Sizes] = [(largest,), *((m, largest) for m in _GROUPS if m < largest)]
+    among: list[Sizes] = [(), *((m,) for m in _GROUPS if m < features)]
+    if features > _LARGEST_GROUP:
+        among += product(_GROUPS, repeat=2)
+    own = min(within if largest > 1 else [()], key=lambda sizes: _cost(_within(counts, sizes)))
+    return _stages(counts, own, min(among, key=lambda sizes: _cost(_among(features, sizes))))
 
 
 def _stages(counts: list[int], own: Sizes, more: Sizes) -> tuple[Sizes, ...]:
     """Return the groups for given largest sizes: among own cuts, then among features."""
-    found = []
-    for largest in own:
-        groups = [_chunks(count, largest) for count in counts]
+    return (*_within(counts, own), *_among(len(counts), more))
+
+
+def _within(counts: list[int], largest: Sizes) -> list[Sizes]:
+    """Return the stages in which features' own cuts meet."""
+    found: list[Sizes] = []
+    for size in largest:
+        groups = [_chunks(count, size) for count in counts]
         found.append(tuple(size for chunks in groups for size in chunks))
         counts = [len(chunks) for chunks in groups]
-    left = sum(counts)
-    for largest in more:
-        found.append(_chunks(left, largest))
-        left = len(found[-1])
-    return (*found, (left,))
+    return found
+
+
+def _among(features: int, largest: Sizes) -> list[Sizes]:
+    """Return the stages in which features meet, the last one too."""
+    found: list[Sizes] = []
+    for size in largest:
+        found.append(_chunks(features, size))
+        features = len(found[-1])
+    return [*found, (features,)]
+
+
+def _cost(groups: list[Sizes]) -> float:
+    """Return what stages cost, in comparisons: that of the last is a little more."""
+    if max(max(sizes) for sizes in groups) > _LARGEST_GROUP:
+        return math.inf
+    pairs = [_pairs(sizes) for sizes in groups]
+    return sum(pairs) + 3 * _ROUND_IN_PAIRS * len(pairs) + (_FINAL_PAIR - 1) * pairs[-1]
 
 
 def _chunks(count: int, largest: int) -> Sizes:

@@ -53,8 +53,15 @@ def stages(cuts: tuple[int, ...]) -> tuple[Sizes, ...]:
     among: list[Sizes] = [(), *((m,) for m in _GROUPS if m < features)]
     if features > _LARGEST_GROUP:
         among += product(_GROUPS, repeat=2)
-    own = min(within if largest > 1 else [()], key=lambda sizes: _cost(_within(counts, sizes)))
-    return _stages(counts, own, min(among, key=lambda sizes: _cost(_among(features, sizes))))
+    if largest == 1:
+        within = [()]
+
+    def of_final(sizes: Sizes) -> float:
+        found = _among(features, sizes)
+        return _cost(found) + (_FINAL_PAIR - 1) * _pairs(found[-1])
+
+    own = min(within, key=lambda sizes: _cost(_within(counts, sizes)))
+    return _stages(counts, own, min(among, key=of_final))
 
 
 def _stages(counts: list[int], own: Sizes, more: Sizes) -> tuple[Sizes, ...]:
@@ -82,11 +89,10 @@ def _among(features: int, largest: Sizes) -> list[Sizes]:
 
 
 def _cost(groups: list[Sizes]) -> float:
-    """Return what stages cost, in comparisons: that of the last is a little more."""
-    if max(max(sizes) for sizes in groups) > _LARGEST_GROUP:
+    """Return what stages cost, in comparisons."""
+    if any(max(sizes) > _LARGEST_GROUP for sizes in groups):
         return math.inf
-    pairs = [_pairs(sizes) for sizes in groups]
-    return sum(pairs) + 3 * _ROUND_IN_PAIRS * len(pairs) + (_FINAL_PAIR - 1) * pairs[-1]
+    return sum(3 * _ROUND_IN_PAIRS + _pairs(sizes) for sizes in groups)
 
 
 def _chunks(count: int, largest: int) -> Sizes:

@@ -13,8 +13,10 @@ import numpy as np
 from privet.boosting.model import Model
 from privet.boosting.part import join
 from privet.data.frame import Frame
+from privet.data.partition import split_columns
+from privet.federation.ahead import deal_files
 from privet.federation.dealing import deal
-from privet.federation.events import Event, Tell
+from privet.federation.events import Event, Tell, silent
 from privet.federation.prediction import load_own_part, predict_batch, read_new_rows
 from privet.federation.request_queue import RequestQueue
 from privet.federation.serving import serve_part
@@ -25,6 +27,7 @@ from privet.files.part_file import load_part
 from privet.files.party_file import PartyFile
 from privet.laboratory.local_federation import LocalFederation
 from privet.runtime.roles import DEALER
+from privet.transport.identity import load_identity
 
 NAMES = ("bank", "shop")
 N_SAMPLES = 40
@@ -56,6 +59,24 @@ def prepare(
     params = {"tables": tables, "depth": 2, "buckets": 8, "learning_rate": 1.0}
     local.write_configuration(task, params, **job)
     return local
+
+
+def deal_for(local: LocalFederation, done: int = 0, samples: int = N_SAMPLES) -> None:
+    """Deal ahead for a federation, and hand everybody its file."""
+    job, dealer = Job.read(local.job), local.folder / DEALER
+    identity = load_identity(dealer / "dealer.key", dealer / "dealer.crt")
+    folder = dealer / "dealt"
+    counts = [len(party.frame.names) for party in split_columns(rows(1), len(local.names))]
+    for path in deal_files(job, identity, folder, samples, counts, done, silent):
+        path.replace(file_of(local, path.stem))
+
+
+def file_of(local: LocalFederation, name: str) -> Path:
+    """Return where a participant expects its correlations, and see that it does."""
+    path = local.folder / name / "party.toml"
+    if "correlations" not in path.read_text():
+        change(path, ("[data]", f'correlations = "{name}.correlations"\n[data]'))
+    return path.with_name(f"{name}.correlations")
 
 
 def change(path: Path, *changes: tuple[str, str]) -> None:

@@ -73,6 +73,26 @@ def test_misaligned_ids(tmp_path: Path) -> None:
         assert "sort all tables by id" in str(errors[name])
 
 
+def test_misaligned_ids_of_three_and_of_new_rows(tmp_path: Path) -> None:
+    """Who is unlike the first is named, whoever that is; a prediction compares them, too."""
+    names = ("bank", "telecom", "shop")
+    local = prepare(tmp_path, tables=1, names=names)
+    run(local, "train").checked()
+    for who, told in (
+        ("telecom", "the samples of bank are not those of telecom"),
+        ("bank", "the samples of bank are not those of telecom or of shop"),
+    ):
+        data = tmp_path / who / "new.csv"
+        whole = data.read_text()
+        data.write_text(whole.replace("2-3", "2-33"))
+        errors = run(local, "predict").errors
+        for name in (*names, "dealer"):
+            assert isinstance(errors[name], DisagreementError), errors[name]
+            assert f"ids: {told}, or in another order" in str(errors[name])
+        data.write_text(whole)
+    run(local, "predict").checked()
+
+
 def test_other_numbers_are_named_on_all_sides(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     """One participant whose arithmetic, or whose constants, differ in a last bit."""
 
@@ -114,17 +134,15 @@ def agreeing(
     job: Job,
     *statements: Statement | bytes,
     channels: dict[str, Any] | None = None,
-    ids: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Let two participants and the dealer agree; return what each found or raised."""
     channels = channels or memory_channels([*NAMES, "dealer"])
-    usual = dict.fromkeys(NAMES, np.array(["x", "y", "z"]))
 
     def role(name: str, said: Statement | bytes) -> Any:
         with channels[name] as channel:
             if isinstance(said, bytes):
                 return swap(channel, dict.fromkeys(channel.peers, said))
-            return agree(channel, job, said, (ids or usual).get(name))
+            return agree(channel, job, said)
 
     found: dict[str, Any] = {}
 

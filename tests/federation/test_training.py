@@ -20,9 +20,11 @@ from privet.boosting.trainer import train
 from privet.data.reader import read_frame
 from privet.errors import DisagreementError, ModelError, ParameterError, PeerError, UnavailableError
 from privet.federation.events import Event
+from privet.federation.ids import compare_ids
 from privet.files.job import Job
 from privet.files.part_file import load_part
 from privet.laboratory.local_federation import LocalFederation, free_ports
+from privet.runtime.counter import cost_of
 from privet.terms.objective import sigmoid
 from tests.federation.harness import NAMES, change, model_of, prepare, rows, run
 
@@ -71,15 +73,17 @@ def test_the_report_is_what_the_plan_says(tmp_path: Path) -> None:
     reports = [found[name][0] for name in NAMES]
     job = Job.read(local.job)
     federation = job.federation(load_part(local.part("bank")).part.features)
-    due = estimate(federation, federation.plan(40))
-    assert {report.rounds for report in reports} == {due.rounds}
-    assert sum(report.bytes_sent for report in reports) == due.online
-    assert sum(report.bytes_from_dealer for report in reports) == due.offline
+    due, ids = estimate(federation, federation.plan(40)), cost_of(compare_ids, len(NAMES), None)
+    assert {report.rounds for report in reports} == {ids.rounds + due.rounds}
+    assert sum(report.bytes_sent for report in reports) == ids.online + due.online
+    assert sum(report.bytes_from_dealer for report in reports) == ids.offline + due.offline
+    assert {report.correlations for report in reports} == {"live"}
     told = {(reveal.what, tuple(reveal.to)) for report in reports for reveal in report.reveals}
     assert {what for what, _ in told} == {
         "split feature",
         "split bucket",
         "numbers within bounds",
+        "whose ids are the same",
     }
     assert {to for what, to in told if what == "split feature"} == {NAMES}
 
@@ -97,8 +101,11 @@ def test_prediction_goes_to_the_recipient(trained: LocalFederation) -> None:
     assert read[0] == ["id", "prediction"]
     assert [float(value) for _, value in read[1:]] == predictions.values.tolist()
     report = found["shop"][0]
-    assert [(r.what, r.to, r.count) for r in report.reveals] == [("predictions", ["shop"], 7)]
-    assert report.rounds == 3
+    assert [(r.what, r.to, r.count) for r in report.reveals] == [
+        ("whose ids are the same", ["bank", "shop"], 1),
+        ("predictions", ["shop"], 7),
+    ]
+    assert report.rounds == 4 + 3
 
 
 def test_another_recipient(tmp_path: Path) -> None:
@@ -430,10 +437,10 @@ def test_the_loss_is_revealed_where_all_agreed(tmp_path: Path, task: str) -> Non
     assert reveals["training loss", NAMES] == 3
     job = Job.read(local.job)
     federation = job.federation(load_part(local.part("bank")).part.features)
-    due = estimate(federation, federation.plan(40))
-    assert reports[0].rounds == due.rounds
-    assert sum(report.bytes_sent for report in reports) == due.online
-    assert sum(report.bytes_from_dealer for report in reports) == due.offline
+    due, ids = estimate(federation, federation.plan(40)), cost_of(compare_ids, len(NAMES), None)
+    assert reports[0].rounds == ids.rounds + due.rounds
+    assert sum(report.bytes_sent for report in reports) == ids.online + due.online
+    assert sum(report.bytes_from_dealer for report in reports) == ids.offline + due.offline
 
 
 def test_the_paper_has_no_loss_to_reveal(tmp_path: Path) -> None:

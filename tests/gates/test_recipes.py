@@ -53,8 +53,8 @@ def in_halves(recipe: Recipe, ring: Ring, *masks: Elements) -> RingArray:
 class NoSink(Sink):
     """For a dealer that nobody listens to."""
 
-    def nonces(self) -> list[bytes]:
-        return [bytes([k]) * 32 for k in range(3)]
+    def start(self) -> tuple[str, list[bytes]]:
+        return "", [bytes([k]) * 32 for k in range(3)]
 
     def send(self, party: int, array: RingArray, tag: int) -> None:
         pass

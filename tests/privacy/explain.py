@@ -548,9 +548,6 @@ class _SolvingDealer(Dealer):
 class _NoSource(Source):
     """For a participant that is dealt to by `solve`."""
 
-    def __init__(self) -> None:
-        super().__init__(bytes(32))
-
     def start(self, index: int) -> tuple[str, bytes]:
         return "", bytes(32)
 
@@ -564,8 +561,8 @@ class _NoSink(Sink):
     def __init__(self, n_parties: int) -> None:
         self._n_parties = n_parties
 
-    def nonces(self) -> list[bytes]:
-        return [bytes(32)] * self._n_parties
+    def start(self) -> tuple[str, list[bytes]]:
+        return "", [bytes(32)] * self._n_parties
 
     def send(self, party: int, array: RingArray, tag: int) -> None:
         pass

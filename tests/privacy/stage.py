@@ -267,8 +267,8 @@ class RecordingSink(Sink):
         self._inner = inner
         self.sent: list[tuple[int, RingArray]] = []
 
-    def nonces(self) -> list[bytes]:
-        return self._inner.nonces()
+    def start(self) -> tuple[str, list[bytes]]:
+        return self._inner.start()
 
     def send(self, party: int, array: RingArray, tag: int) -> None:
         self.sent.append((party, array.copy()))
@@ -315,7 +315,7 @@ class Session:
     names: list[str]
     seen: list[Seen]
     dealt: list[tuple[int, RingArray]] = field(default_factory=list)
-    """What the dealer sent, in order, and to whom: first what everybody starts from."""
+    """What the dealer sent, in order, and to whom, but for what everybody starts from."""
 
 
 def perform(program: Program, inputs: Sequence[Any], randomness: Randomness | None) -> Session:

@@ -1,106 +1,92 @@
-"""What participants and the dealer tell each other before the protocol starts."""
+"""What participants and the dealer tell each other before the protocol starts, and of their ids."""
 
 from __future__ import annotations
 
-import base64
 import contextlib
-import hashlib
-import hmac
 import threading
-from typing import Any
+from functools import partial
 
 import numpy as np
+import pytest
 
-from privet.errors import DisagreementError, PeerError
+from privet.arithmetic.rings import RingArray
+from privet.errors import PeerError
 from privet.federation.agreement import Statement, agree
-from privet.federation.messages import pack, receive
+from privet.federation.ids import compare_ids, digest_of
+from privet.federation.messages import receive
 from privet.files.job import Job
+from privet.runtime.counter import cost_of
+from privet.runtime.runtime import Runtime
 from privet.transport.channel import Channel
 from privet.transport.memory import memory_channels
 from tests.federation.harness import NAMES
-from tests.federation.test_agreement import agreeing, job, statement
+from tests.federation.test_agreement import job, statement
+from tests.privacy.explain import check_inverse, explain
+from tests.privacy.stage import Randomness, perform
+from tests.runtime.harness import measured, play
 
 __all__ = ["job"]  # a fixture
 
 
-def test_nobody_gets_ids_to_search(job: Job) -> None:
-    """Participants, who have the key, are sent no digest; the dealer, who is, has not the key."""
-    channels = memory_channels([*NAMES, "dealer"])
-    ids = np.array(["x", "y", "z"])
-    sent: dict[tuple[str, str], list[bytes]] = {}
-    for name, channel in channels.items():
-
-        def send(
-            peer: str, array: Any, tag: int = 0, me: str = name, inner: Any = channel.send
-        ) -> None:
-            sent.setdefault((me, peer), []).append(array.tobytes())
-            inner(peer, array, tag)
-
-        channel.send = send  # type: ignore[method-assign]
-    stated = [statement(job), statement(job), Statement.of(job)]
-    found = agreeing(job, *stated, channels=channels)
-    assert not [error for error in found.values() if isinstance(error, Exception)]
-    key = b"".join(bytes.fromhex(each.nonce) for each in stated[:2])
-    digest = hmac.new(key, pack(ids.tolist()), hashlib.sha256).digest()
-    receivers = {to for (_, to), messages in sent.items() if digest in b"".join(messages)}
-    assert receivers == {"dealer"}
-    for_dealer = b"".join(b"".join(sent[name, "dealer"]) for name in NAMES)
-    for each in stated[:2]:
-        assert each.nonce.encode() not in for_dealer
-        assert bytes.fromhex(each.nonce) not in for_dealer
+def program(runtime: Runtime, digest: RingArray | None) -> list[bool] | None:
+    return compare_ids(runtime, digest)
 
 
-def test_the_key_for_ids_is_another_every_time(job: Job) -> None:
-    """It is made of what participants draw, so digests of two sessions do not match either."""
-    nonces = [statement(job).nonce for _ in range(4)]
-    assert len(set(nonces)) == 4
+def numbers(*values: int) -> list[RingArray]:
+    return [np.array(value, dtype=np.uint64) for value in values]
 
 
-def test_ids_that_differ_are_not_told(job: Job) -> None:
-    """Participants learn that ids differ, and no digest to try ids on: in no writing."""
-    channels = memory_channels([*NAMES, "dealer"])
-    received: dict[str, list[bytes]] = {}
-    digests: list[bytes] = []
-    for name, channel in channels.items():
+TOP = (1 << 47) - 1
 
-        def listen(
-            peer: str, expected: Any, tag: int = 0, me: str = name, inner: Any = channel.receive
-        ) -> Any:
-            array = inner(peer, expected, tag)
-            received.setdefault(me, []).append(array.tobytes())
-            return array
 
-        channel.receive = listen  # type: ignore[method-assign]
-    stated = [statement(job), statement(job), Statement.of(job)]
-    ids = {NAMES[0]: np.array(["x", "y", "z"]), NAMES[1]: np.array(["x", "y", "w"])}
-    found = agreeing(job, *stated, channels=channels, ids=ids)
-    assert all(isinstance(error, DisagreementError) for error in found.values())
-    key = b"".join(bytes.fromhex(each.nonce) for each in stated[:2])
-    for own in ids.values():
-        digests.append(hmac.new(key, pack(own.tolist()), hashlib.sha256).digest())
-    at_dealer = b"".join(received["dealer"])
-    assert all(digest in at_dealer for digest in digests)
-    for name in NAMES:
-        told = b"".join(received[name])
-        for digest in digests:
-            writings = [digest, digest.hex().encode(), base64.b64encode(digest)]
-            assert not [writing for writing in writings if writing[:12] in told]
+@pytest.mark.parametrize(
+    "digests",
+    [(5, 5), (5, 6), (6, 5), (0, TOP), (TOP, 0), (TOP, TOP), (0, 0, 0), (7, 7, 8), (7, 8, 7, 9)],
+)
+def test_ids_are_the_same_where_digests_are(digests: tuple[int, ...]) -> None:
+    views = play(program, len(digests), numbers(*digests))
+    expected = [digest == digests[0] for digest in digests[1:]]
+    for view in views:
+        assert view.result == expected
+        told = [(entry.what, len(entry.to), entry.count) for entry in view.ledger.entries]
+        assert told == [("whose ids are the same", len(digests), len(digests) - 1)]
+    assert measured(views) == cost_of(program, len(digests), None)
+    assert measured(views).rounds == 4
+
+
+@pytest.mark.parametrize(("n", "honest"), [(n, honest) for n in (2, 3, 4) for honest in range(n)])
+def test_other_ids_explain_what_is_seen(n: int, honest: int) -> None:
+    """Whoever differs may differ by anything: not even which digest is the larger one shows."""
+    digests = [1000] * n
+    digests[honest] = 1001
+    session = perform(program, numbers(*digests), Randomness("ids"))
+    for other in (999, 17, TOP):
+        found = explain(session, honest, numbers(other)[0])
+        check_inverse(session, found, honest)
+    assert session.seen[0].result == [digests[k] == digests[0] for k in range(1, n)]
+
+
+def test_digests_of_two_runs_do_not_match() -> None:
+    """Nor those of ids in another order, or cut elsewhere."""
+    lists = [["x", "y"], ["y", "x"], ["xy", ""], ["", "xy"]]
+    found = {int(digest_of(np.array(ids), run)) for ids in lists for run in ("a", "b")}
+    assert len(found) == 8
+    assert max(found) <= TOP
 
 
 def test_what_the_dealer_is_not_told(job: Job) -> None:
-    """Neither names of features nor what the key for ids is made of."""
+    """The names of features."""
     channels = memory_channels([*NAMES, "dealer"])
     said = [statement(job, features=["salary"]), statement(job, features=["pension"])]
 
     def state(channel: Channel, stated: Statement) -> None:
         with contextlib.suppress(PeerError):  # the dealer does not go on
-            agree(channel, job, stated, np.array(["x", "y", "z"]))
+            agree(channel, job, stated)
 
     for name, stated in zip(NAMES, said, strict=True):
-        threading.Thread(target=state, args=(channels[name], stated), daemon=True).start()
-    for name, stated in zip(NAMES, said, strict=True):
+        threading.Thread(target=partial(state, channels[name], stated), daemon=True).start()
+    for name in NAMES:
         told = receive(channels["dealer"], name)
         assert b"salary" not in told
         assert b"pension" not in told
-        assert stated.nonce.encode() not in told
     channels["dealer"].abort()

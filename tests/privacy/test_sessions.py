@@ -6,18 +6,19 @@ import contextlib
 from collections.abc import Iterable
 from itertools import combinations
 from pathlib import Path
-from unittest import mock
 
 import numpy as np
 import pytest
 
 from privet.arithmetic.prg import Place, fresh_seed
 from privet.arithmetic.rings import Z8, Z64, Ring, RingArray
-from privet.runtime.correlations import FileSink, FileSource
-from privet.runtime.dealer import Dealer
+from privet.errors import CorrelationError
+from privet.runtime.dealt_file import FileSource
 from privet.runtime.party import Party
+from privet.runtime.roles import deal_ahead
 from privet.runtime.runtime import Runtime
-from privet.runtime.seeds import draw_seeds
+from privet.runtime.seeds import draw_seeds, draw_seeds_alone, mark_of
+from privet.transport.identity import create_identity
 from tests.privacy.cases import prediction, training
 from tests.privacy.stage import Session, Stream, perform
 from tests.privacy.uniform import groups, unfair
@@ -145,15 +146,48 @@ def test_every_bit_of_part_and_nonce_counts(monkeypatch: pytest.MonkeyPatch) -> 
     assert len(seeds) == 513
 
 
-def test_files_are_made_with_the_nonces_they_were_ordered_with(tmp_path: Path) -> None:
-    """The dealer's parts repeated, as from a backup: the files' seeds differ all the same."""
+def test_every_bit_of_a_seed_of_files_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For the dealing's name and for the mark by which a used seed is known."""
+    names, marks = set(), set()
+    for bit in range(256):
+        seed = (1 << bit).to_bytes(32, "little")
+        monkeypatch.setattr("privet.runtime.seeds.fresh_seed", lambda seed=seed: seed)
+        name, seeds = draw_seeds_alone(2)
+        assert seeds == [seed, seed]
+        names.add(name)
+        marks.add(mark_of(seed))
+    assert len(names) == len(marks) == 256
+
+
+def test_files_of_two_dealings_have_seeds_of_their_own(tmp_path: Path) -> None:
     seeds = []
+    dealer = create_identity("dealer", tmp_path)
     for number in range(2):
-        nonces = [bytes([number]) * 32, bytes([number + 2]) * 32]
-        paths = [tmp_path / f"{number}-{k}" for k in range(2)]
-        with mock.patch("privet.runtime.seeds.fresh_seed", return_value=bytes(32)):
-            Dealer(2, FileSink(paths, nonces)).close()
-        for index, (path, nonce) in enumerate(zip(paths, nonces, strict=True)):
-            with contextlib.closing(FileSource(path, nonce)) as source:
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        for index, path in enumerate(deal_ahead(lambda *_: None, ["a", "b"], folder, dealer, {})):
+            with contextlib.closing(FileSource(path, dealer.fingerprint)) as source:
+                source.take(folder / f"used-{index}")
                 seeds.append(source.start(index)[1])
     assert len(set(seeds)) == 4
+
+
+def test_a_dealing_that_repeats_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Restored from a backup, a dealer repeats a seed: whatever else is new, it is used once."""
+    dealer = create_identity("dealer", tmp_path)
+    seeds = iter([b"a" * 32, b"b" * 32, b"a" * 32, b"c" * 32])
+    monkeypatch.setattr("privet.runtime.seeds.fresh_seed", lambda: next(seeds))
+    found = []
+    for number in range(2):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        path, _ = deal_ahead(lambda *_: None, ["a", "b"], folder, dealer, {})
+        found.append(FileSource(path, dealer.fingerprint))
+    with contextlib.closing(found[0]), contextlib.closing(found[1]):
+        assert found[0].cover.dealing != found[1].cover.dealing
+        for source in found:  # two processes that look at the same time
+            source.check_unused(tmp_path / "used")
+        found[0].take(tmp_path / "used")
+        with pytest.raises(CorrelationError, match="was used before"):
+            found[1].take(tmp_path / "used")
+    assert found[1].path.exists()

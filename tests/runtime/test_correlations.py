@@ -3,6 +3,7 @@ from __future__ import annotations
 import threading
 import time
 from contextlib import closing
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,16 +15,18 @@ from privet.arithmetic.rings import Z64
 from privet.arithmetic.shares import Share
 from privet.errors import CorrelationError, PeerMisbehavedError, UnavailableError
 from privet.gates.beaver import multiply
-from privet.runtime.correlations import FileSink, FileSource, LiveSink
+from privet.runtime.correlations import LiveSink
 from privet.runtime.dealer import Dealer
+from privet.runtime.dealt_file import FileSource
 from privet.runtime.launcher import simulate
 from privet.runtime.party import Party
-from privet.runtime.roles import DEALER, run_dealer, run_party
+from privet.runtime.roles import DEALER, bytes_ahead, deal_ahead, run_dealer, run_party
 from privet.runtime.runtime import Runtime
+from privet.runtime.seeds import mark_of
+from privet.transport.identity import Identity, create_identity
 from privet.transport.memory import MemoryChannel, memory_channels
 
 NAMES = ["party1", "party2", "party3"]
-NONCES = [bytes([k]) * 32 for k in range(3)]
 
 
 def products(runtime: Runtime, _: object = None, times: int = 5, size: int = 100) -> Any:
@@ -33,35 +36,31 @@ def products(runtime: Runtime, _: object = None, times: int = 5, size: int = 100
     return runtime.reveal(x, to=[0, 1, 2], what="x")
 
 
+@pytest.fixture(scope="module")
+def dealer(tmp_path_factory: pytest.TempPathFactory) -> Identity:
+    return create_identity("dealer", tmp_path_factory.mktemp("dealer"))
+
+
 @pytest.fixture
-def paths(tmp_path: Path) -> list[Path]:
+def paths(tmp_path: Path, dealer: Identity) -> list[Path]:
     """A dealer's files for `products`, written before any participant is there."""
-    paths = [tmp_path / f"{name}.correlations" for name in NAMES]
-    deal(paths)
-    return paths
+    return deal_ahead(products, NAMES, tmp_path, dealer, {"for": "products"})
 
 
-def deal(paths: list[Path]) -> None:
-    dealer = Dealer(3, FileSink(paths, NONCES))
-    products(dealer)
-    dealer.close()
-
-
-def consume(paths: list[Path], program: Any = products, nonces: list[bytes] = NONCES) -> list[Any]:
+def consume(paths: list[Path], dealer: Identity, program: Any = products) -> list[Any]:
+    """Run a program with files, each participant with a record of its own beside its file."""
     channels = memory_channels(NAMES, deadline=5)
     results: list[Any] = [None] * 3
 
     def party(index: int) -> None:
         try:
-            with (
-                channels[NAMES[index]] as channel,
-                closing(FileSource(paths[index], nonces[index])) as source,
-            ):
-                runtime = Party(index, NAMES, channel, source)
-                results[index] = program(runtime)
-                runtime.finish()
+            with closing(FileSource(paths[index], dealer.fingerprint)) as source:
+                source.take(paths[index].parent / "used")
+                channel = channels[NAMES[index]]
+                results[index] = run_party(program, index, NAMES, None, channel, source).result
         except Exception as error:  # noqa: BLE001
             results[index] = error
+            channels[NAMES[index]].abort()
 
     threads = [threading.Thread(target=party, args=(index,)) for index in range(3)]
     for thread in threads:
@@ -75,81 +74,158 @@ def consume(paths: list[Path], program: Any = products, nonces: list[bytes] = NO
     return results
 
 
-def test_participants_run_with_the_dealer_gone(paths: list[Path]) -> None:
+def test_participants_run_with_the_dealer_gone(paths: list[Path], dealer: Identity) -> None:
     assert all(path.stat().st_mode & 0o777 == 0o600 for path in paths)
-    for result in consume(paths):
+    for result in consume(paths, dealer):
         assert (result == np.uint64(pow(3, 32, 2**64))).all()
 
 
-def test_correlations_are_used_once(paths: list[Path]) -> None:
+def test_a_file_says_what_it_is_for(paths: list[Path], dealer: Identity) -> None:
+    covers = []
+    for path in paths:
+        with closing(FileSource(path, dealer.fingerprint)) as source:
+            covers.append(source.cover)
+    assert [(cover.participant, cover.number) for cover in covers] == [
+        *zip(NAMES, range(3), strict=True)
+    ]
+    assert len({cover.dealing for cover in covers}) == 1
+    assert all(cover.terms == {"for": "products"} for cover in covers)
+    assert all(path.exists() for path in paths)  # looking does not use it up
+
+
+@pytest.mark.parametrize("times", [1, 5, 12])
+def test_the_room_that_files_take_is_known(tmp_path: Path, dealer: Identity, times: int) -> None:
+    program = partial(products, times=times, size=33)
+    needed = bytes_ahead(program, NAMES, dealer, {"a": "b"})
+    found = deal_ahead(program, NAMES, tmp_path, dealer, {"a": "b"})
+    assert sum(path.stat().st_size for path in found) == needed
+
+
+def test_correlations_are_used_once(paths: list[Path], dealer: Identity) -> None:
     copies = [path.read_bytes() for path in paths]
-    consume(paths)
+    consume(paths, dealer)
     assert not any(path.exists() for path in paths)  # nor does a seed stay on disk
-    with pytest.raises(CorrelationError, match="No such file"):
-        consume(paths)
-    for path, copy in zip(paths, copies, strict=True):
-        path.with_name(f"another name of {path.name}").write_bytes(copy)
-    with pytest.raises(CorrelationError, match="was used before: ask the dealer for a new one"):
-        consume([path.with_name(f"another name of {path.name}") for path in paths])
+    with pytest.raises(CorrelationError, match=r"No such file.*ask the dealer for a new dealing"):
+        consume(paths, dealer)
+    others = [path.with_name(f"another name of {path.name}") for path in paths]
+    for path, copy in zip(others, copies, strict=True):
+        path.write_bytes(copy)
+    with pytest.raises(CorrelationError, match=r"another name of .* was used before, under"):
+        consume(others, dealer)
+    assert all(path.exists() for path in others)  # it is not ours to remove
 
 
-def test_parts_of_two_dealings_do_not_meet(paths: list[Path], tmp_path: Path) -> None:
+def test_the_record_tells_nothing_of_the_seed(paths: list[Path], dealer: Identity) -> None:
+    with closing(FileSource(paths[0], dealer.fingerprint)) as source:
+        source.take(paths[0].parent / "used")
+        _, seed = source.start(0)
+    (mark,) = (paths[0].parent / "used").iterdir()
+    assert (mark.name, mark.read_bytes()) == (mark_of(seed), b"")
+    assert seed.hex() not in mark.name
+    assert mark.name not in seed.hex()
+
+
+def test_parts_of_two_dealings_do_not_meet(
+    paths: list[Path], tmp_path: Path, dealer: Identity
+) -> None:
     (tmp_path / "second").mkdir()
-    others = [tmp_path / "second" / path.name for path in paths]
-    deal(others)
+    others = deal_ahead(products, NAMES, tmp_path / "second", dealer, {})
     with pytest.raises((CorrelationError, PeerMisbehavedError)):
-        consume([paths[0], others[1], others[2]])
+        consume([paths[0], others[1], others[2]], dealer)
 
 
-def test_a_file_is_for_one_participant(paths: list[Path]) -> None:
-    with pytest.raises(CorrelationError, match="is for participant 2"):
-        consume([paths[1], paths[0], paths[2]], nonces=[NONCES[1], NONCES[0], NONCES[2]])
+def test_a_file_is_for_one_participant(paths: list[Path], dealer: Identity) -> None:
+    with pytest.raises(CorrelationError, match="is for participant"):
+        consume([paths[1], paths[0], paths[2]], dealer)
 
 
-def test_a_file_that_was_ordered_with_another_nonce(paths: list[Path]) -> None:
-    before = [path.read_bytes() for path in paths]
-    with pytest.raises(CorrelationError, match="another nonce than ours: order it anew"):
-        consume(paths, nonces=[NONCES[1], NONCES[0], NONCES[2]])
-    # It may be somebody else's, so it is not used up.
-    assert [path.read_bytes() for path in paths[:2]] == before[:2]
-
-
-def test_they_run_out(paths: list[Path]) -> None:
+def test_they_run_out(paths: list[Path], dealer: Identity) -> None:
     with pytest.raises(CorrelationError, match=r"where .* is due at step 'multiply'") as caught:
-        consume(paths, partial(products, times=6))
+        consume(paths, dealer, partial(products, times=6))
     assert (caught.value.peer, caught.value.step) == ("dealer", "multiply")
 
 
-def test_they_are_left_over(paths: list[Path]) -> None:
+def test_they_are_left_over(paths: list[Path], dealer: Identity) -> None:
     with pytest.raises(CorrelationError, match="'end of the program'"):
-        consume(paths, partial(products, times=4))
+        consume(paths, dealer, partial(products, times=4))
 
 
-def test_they_are_for_another_program(paths: list[Path]) -> None:
+def test_they_are_for_another_program(paths: list[Path], dealer: Identity) -> None:
     with pytest.raises(CorrelationError, match="made for another program"):
-        consume(paths, partial(products, size=101))
+        consume(paths, dealer, partial(products, size=101))
 
 
-@pytest.mark.parametrize("cut", [8, 20, 60, 200])
-def test_a_file_that_ends_early(paths: list[Path], cut: int) -> None:
-    for path in paths:
-        path.write_bytes(path.read_bytes()[:-cut])
-    with pytest.raises(CorrelationError, match="ran out"):
-        consume(paths)
+def refused(path: Path, dealer: Identity, match: str) -> None:
+    """Opening a file fails with its name and a next step, and leaves it as it is."""
+    before = path.read_bytes()
+    with pytest.raises(CorrelationError, match=match) as caught:
+        FileSource(path, dealer.fingerprint)
+    assert str(path) in str(caught.value)
+    assert "ask the dealer for a new dealing" in str(caught.value)
+    assert path.read_bytes() == before
 
 
-def test_a_file_of_something_else(tmp_path: Path) -> None:
-    (tmp_path / "f").write_bytes(b"something else")
-    with pytest.raises(CorrelationError, match="does not hold a dealer's correlations"):
-        FileSource(tmp_path / "f", NONCES[0])
-    assert (tmp_path / "f").read_bytes() == b"something else"
-    with pytest.raises(CorrelationError, match="No such file"):
-        FileSource(tmp_path / "none", NONCES[0])
-    with pytest.raises(UnavailableError, match="File exists"):
-        FileSink([tmp_path / "f"], NONCES[:1])
-    (tmp_path / "g").write_bytes(b"PVCORR02")
-    with pytest.raises(CorrelationError, match="ran out or is damaged at step 'start'"):
-        FileSource(tmp_path / "g", NONCES[0])
+@pytest.mark.parametrize("left", [8, 10, 12, 100, 900, -200, -64, -1])
+def test_a_file_that_is_cut_short(paths: list[Path], dealer: Identity, left: int) -> None:
+    paths[0].write_bytes(paths[0].read_bytes()[:left])
+    refused(paths[0], dealer, "was cut short or changed")
+
+
+def test_every_changed_byte_is_found(paths: list[Path], dealer: Identity) -> None:
+    whole = paths[0].read_bytes()
+    for place in [*range(0, len(whole), 97), len(whole) - 1]:
+        changed = bytearray(whole)
+        changed[place] ^= 1
+        paths[0].write_bytes(changed)
+        with pytest.raises(CorrelationError, match="ask the dealer for a new dealing"):
+            FileSource(paths[0], dealer.fingerprint)
+
+
+def test_bytes_behind_the_end_are_found(paths: list[Path], dealer: Identity) -> None:
+    paths[0].write_bytes(paths[0].read_bytes() + b"x")
+    refused(paths[0], dealer, "was cut short or changed")
+
+
+def test_a_file_of_another_dealer(tmp_path: Path, dealer: Identity) -> None:
+    """Its own certificate on the cover, or the job's dealer's with another key's signature."""
+    stranger = create_identity("stranger", tmp_path)
+    for liar, complaint in (
+        (stranger, "was signed with the certificate"),
+        (replace(stranger, certificate=dealer.certificate), "was cut short or changed"),
+    ):
+        path, other = deal_ahead(products, ["a", "b"], tmp_path, liar, {})
+        refused(path, dealer, complaint)
+        path.unlink()
+        other.unlink()
+
+
+def test_a_file_of_something_else(tmp_path: Path, dealer: Identity) -> None:
+    path = tmp_path / "party1.correlations"
+    path.write_bytes(b"something else")
+    refused(path, dealer, "does not hold a dealer's correlations")
+    path.write_bytes(b"")
+    refused(path, dealer, "does not hold a dealer's correlations")
+    path.write_bytes(b"PVCORR02" + bytes(100))
+    refused(path, dealer, "is of another version of this software")
+
+
+def test_files_are_never_overwritten(paths: list[Path], dealer: Identity) -> None:
+    before = paths[1].read_bytes()
+    paths[0].unlink()
+    with pytest.raises(UnavailableError, match=r"party2\.correlations: exists already"):
+        deal_ahead(products, NAMES, paths[0].parent, dealer, {})
+    assert paths[1].read_bytes() == before
+    assert not paths[0].exists()  # half a dealing is of no use
+
+
+def test_a_dealing_that_fails_leaves_nothing(tmp_path: Path, dealer: Identity) -> None:
+    def program(runtime: Runtime, _: object) -> None:
+        products(runtime)
+        raise OSError("the disk is full")
+
+    with pytest.raises(OSError, match="the disk is full"):
+        deal_ahead(program, NAMES, tmp_path, dealer, {})
+    assert not list(tmp_path.iterdir())
 
 
 class Counting(MemoryChannel):

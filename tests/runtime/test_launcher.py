@@ -10,6 +10,7 @@ import pytest
 from privet.arithmetic.rings import Z64
 from privet.errors import DataError, ParameterError, PeerLostError
 from privet.gates.beaver import multiply
+from privet.runtime.dealer import Dealer
 from privet.runtime.launcher import simulate
 from privet.runtime.network import NETWORKS, Network
 from privet.runtime.party import Party
@@ -54,6 +55,44 @@ def test_an_emulated_network_delays_every_round() -> None:
     assert min(outcome.results) >= 20 * 0.010 * 0.95
 
 
+def carries(runtime: Runtime, _: object) -> float:
+    """4 MB from the dealer, then 4 MB between the participants: how long both take."""
+    start, quarter = time.monotonic(), (250_000,)
+    for _i in range(2):
+        if isinstance(runtime, Party):
+            runtime.derived(quarter, Z64)
+        elif isinstance(runtime, Dealer):
+            runtime.deal(np.zeros(quarter, dtype=np.uint64), Z64)
+    runtime.reveal(runtime.public(np.zeros(quarter, dtype=np.uint64), Z64), to=[0, 1], what="x")
+    return time.monotonic() - start
+
+
+def test_the_dealer_takes_time_where_it_sends_on_a_link() -> None:
+    """At 5 MB/s: 0.8 s for the participants' bytes, as much for the dealer's, beside or after."""
+
+    def seconds(**options: Any) -> float:
+        results: list[float] = simulate(carries, 2, network="1,40", **options).results
+        return max(results)
+
+    shared, own = seconds(dealer_link="shared"), seconds(dealer_link="own")
+    assert shared >= 1.6 * 0.95
+    # Who got its bytes first sends its own while the dealer's link still carries.
+    assert own >= 0.8 * 0.95
+    assert seconds(ahead=True) >= 0.8 * 0.95
+    assert seconds(dealer_link="none") >= 0.8 * 0.95
+
+
+def test_each_participants_link_may_carry_the_dealers_bytes_to_it() -> None:
+    outcome = simulate(dot, 3, VECTORS[:3], network="paper-per-party", dealer_link="shared")
+    assert outcome.results == [999_000, None, None]
+
+
+def test_dealing_ahead_is_timed_apart() -> None:
+    outcome = simulate(dot, 2, VECTORS[:2], ahead=True)
+    assert outcome.ahead_seconds > 0
+    assert simulate(dot, 2, VECTORS[:2]).ahead_seconds == 0
+
+
 def fails(runtime: Runtime, _: object) -> None:
     if isinstance(runtime, Party) and runtime.index == 1:
         raise DataError("the table of party2 is empty")
@@ -88,6 +127,9 @@ def test_networks() -> None:
     for bad in ("moon", "5", "5,0", "-1,100", "5,x", "1,2,3", "nan,1", "inf,1", "1,inf"):
         with pytest.raises(ParameterError, match="network: "):
             Network.parse(bad)
+    assert Network.parse("lan", "shared").dealer_link == "shared"
+    with pytest.raises(ParameterError, match="dealer_link: 'moon' is none of own, shared, none"):
+        Network.parse("lan", "moon")
 
 
 def test_what_cannot_be_run() -> None:

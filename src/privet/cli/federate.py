@@ -6,6 +6,7 @@ import math
 import signal
 import sys
 import threading
+import time
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -15,7 +16,8 @@ import typer
 from rich.console import Console
 
 from privet.cli.console import LogFormat, telling
-from privet.errors import CorrelationError, DisagreementError, PeerError
+from privet.errors import CorrelationError, DisagreementError, ParameterError, PeerError
+from privet.federation.ahead import deal_files
 from privet.federation.dealing import deal
 from privet.federation.events import Event, Tell
 from privet.federation.http import endpoint
@@ -67,6 +69,20 @@ def dealer(
     keep: Annotated[
         bool, typer.Option("--keep", help="Deal again and again, until stopped.")
     ] = False,
+    ahead: Annotated[
+        Path | None,
+        typer.Option(help="Deal for a training into files there, before anybody is there."),
+    ] = None,
+    samples: Annotated[
+        int | None, typer.Option(help="With --ahead: how many rows.", min=2, show_default=False)
+    ] = None,
+    features: Annotated[
+        str | None,
+        typer.Option(help="With --ahead: each participant's number of columns, as 10,20,5."),
+    ] = None,
+    done: Annotated[
+        int, typer.Option(help="With --ahead: how many tables are trained already.", min=0)
+    ] = 0,
     wait: Wait = WAIT_SECONDS,
     log_format: LogFormat = "text",
 ) -> None:
@@ -76,6 +92,13 @@ def dealer(
         seat = Seat.take(
             Job.read(job), DEALER, str(key), str(certificate), listen, wait=patience, tell=tell
         )
+        if ahead is not None:
+            if samples is None or features is None or keep:
+                raise ParameterError("ahead: takes --samples and --features, and no --keep")
+            _deal_ahead(seat, ahead, samples, columns_of(features, seat.job), done)
+            return
+        if samples is not None or features is not None or done:
+            raise ParameterError("samples, features, done: are for --ahead, a folder for the files")
         while True:
             try:
                 seconds = deal(seat)
@@ -87,6 +110,39 @@ def dealer(
                 tell(Event("failed", f"{error}; waiting for the next", blame))
             if not keep:
                 return
+
+
+def _deal_ahead(seat: Seat, folder: Path, samples: int, counts: Sequence[int], done: int) -> None:
+    tables = seat.job.hyper_parameters().tables
+    if done >= tables:
+        raise ParameterError(f"done: {done} of {tables} tables leave nothing to deal for")
+    started = time.perf_counter()
+    paths = deal_files(seat.job, seat.identity, folder, samples, counts, done, seat.tell)
+    seconds = time.perf_counter() - started
+    for path, name in zip(paths, seat.job.names, strict=True):
+        seat.tell(Event("dealt", f"{path}: for {name} alone", {"path": str(path), "for": name}))
+    seat.tell(
+        Event(
+            "done",
+            f"dealt in {seconds:.1f} s; hand every file to its participant over a way that nobody "
+            "can listen to, then delete it here",
+            {"seconds": seconds, "bytes": sum(path.stat().st_size for path in paths)},
+        )
+    )
+
+
+def columns_of(text: str, job: Job) -> list[int]:
+    """Return how many columns each participant has, from what somebody typed."""
+    try:
+        counts = [int(part) for part in text.split(",")]
+    except ValueError:
+        counts = []
+    if len(counts) != len(job.names) or min(counts) < 0 or not sum(counts):
+        raise ParameterError(
+            f"features: {text!r} is not {len(job.names)} numbers, one for each of "
+            f"{', '.join(job.names)}"
+        )
+    return counts
 
 
 def train(

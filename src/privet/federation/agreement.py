@@ -6,15 +6,13 @@ by all of them, since all compare with all; so each ends by itself, naming what 
 Then each tells digests of all numbers that it will multiply shares with, and of what its machine
 makes of known sums: participants that computed differently would train noise and not notice.
 
-Ids are compared by the dealer: each participant sends it a digest under a key that the participants
-draw together and the dealer never sees. So nobody who has the key gets a digest to try ids on, and
-who has the digests has no key.
+The dealer takes part if it is there. Where correlations were dealt ahead, `federation.ahead`
+compares what they were dealt for. Ids are compared on shares (`federation.ids`).
 """
 
 from __future__ import annotations
 
 import hashlib
-import hmac
 import json
 import secrets
 from collections.abc import Mapping, Sequence
@@ -24,11 +22,10 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import Field, ValidationError
 
 from privet.arithmetic.probe import probe
-from privet.arrays import TextArray
 from privet.boosting.model import Feature
 from privet.config import Checked, explain, printable, quoted
 from privet.errors import DisagreementError, PeerMisbehavedError
-from privet.federation.messages import pack, receive, send, swap
+from privet.federation.messages import swap
 from privet.files.checkpoint import Stage
 from privet.files.job import Job
 from privet.files.records import Name
@@ -38,8 +35,7 @@ from privet.version import __version__
 
 DEADLINE = 10.0
 """Seconds without a sign of life after which a peer is given up, once all have agreed."""
-_SAME = b"the same"
-_UNLIKE_MACHINES = (
+UNLIKE_MACHINES = (
     "participants would multiply shares with different numbers and train noise: install the same "
     "release of this software everywhere, and report it if that is what differs already"
 )
@@ -64,6 +60,8 @@ class Statement(Checked):
     """The stages from which a participant could go on."""
     model: Name | None = None
     """Which model to predict with."""
+    dealing: Name | None = None
+    """The name of the dealing that a participant has a file of; None if the dealer is there."""
 
     @classmethod
     def of(cls, job: Job, **values: Any) -> Statement:
@@ -86,19 +84,20 @@ class Agreement:
 
     command: Command
     run: str
-    """The name of this run, new every time; the dealer has no use for it."""
+    """The name of this run, new every time."""
     samples: int
     features: tuple[Feature, ...]
     """Of all participants; the dealer knows how many each has, not what they are called."""
     stage: Stage
     """The latest that all participants have; (0, "") if nobody has any."""
+    dealings: dict[str, str | None]
+    """The name of each participant's dealing, if it was dealt ahead."""
 
 
-def agree(channel: Channel, job: Job, statement: Statement, ids: TextArray | None) -> Agreement:
+def agree(channel: Channel, job: Job, statement: Statement) -> Agreement:
     """Exchange statements with everybody; raise DisagreementError that says in what they differ."""
     channel.where = lambda: "agreement"
-    # The dealer is told neither names nor what the key for ids is made of.
-    for_dealer = statement.model_copy(update={"features": None, "nonce": "0" * 64})
+    for_dealer = statement.model_copy(update={"features": None})
     received = swap(
         channel,
         {
@@ -106,30 +105,27 @@ def agree(channel: Channel, job: Job, statement: Statement, ids: TextArray | Non
             for peer in channel.peers
         },
     )
-    _refuse_differences(
+    refuse_differences(
         channel,
         {"version": {p: _version(p, c) for p, c in received.items()} | {channel.name: __version__}},
     )
     statements = {peer: _parse(Statement, peer, content) for peer, content in received.items()}
     statements[channel.name] = statement
-    _refuse_differences(channel, _comparison(job, statements))
+    refuse_differences(channel, _comparison(job, statements))
     participants = [statements[name] for name in job.names]
     first = participants[0]
     if first.command is None or first.samples is None:
         raise PeerMisbehavedError(job.names[0], "stated nothing to do")
-    nonces = b"".join(bytes.fromhex(s.nonce) for s in participants)
+    nonces = [statements[name].nonce for name in (*job.names, DEALER) if name in statements]
     agreement = Agreement(
         command=first.command,
-        run=hashlib.sha256(nonces + bytes.fromhex(statements[DEALER].nonce)).hexdigest(),
+        run=hashlib.sha256(bytes.fromhex("".join(nonces))).hexdigest(),
         samples=first.samples,
         features=_features(job, participants),
         stage=_stage(participants),
+        dealings={name: statements[name].dealing for name in job.names},
     )
     _compare_numbers(channel, job, agreement)
-    if ids is None:
-        _judge_ids(channel, job.names)
-    else:
-        _compare_ids(channel, nonces, ids)
     channel.deadline = DEADLINE
     return agreement
 
@@ -150,7 +146,7 @@ def _parse(kind: type[_Stated], peer: str, content: bytes) -> _Stated:
         raise PeerMisbehavedError(peer, f"stated nonsense: {quoted(explain(error), 300)}") from None
 
 
-def _refuse_differences(
+def refuse_differences(
     channel: Channel,
     table: Mapping[str, Mapping[str, Any]],
     advice: str = "use the same job file everywhere",
@@ -191,7 +187,7 @@ _ADVICE = {
 
 def _comparison(job: Job, statements: Mapping[str, Statement]) -> dict[str, dict[str, Any]]:
     """Return what must be the same, by what it is and who states it."""
-    everybody = [*job.names, DEALER]
+    everybody = [name for name in (*job.names, DEALER) if name in statements]
     keys = dict.fromkeys(key for name in everybody for key in statements[name].terms)
     table = {k: {name: statements[name].terms.get(k) for name in everybody} for k in keys}
     for key in ("command", "samples", "model"):
@@ -208,51 +204,31 @@ def _comparison(job: Job, statements: Mapping[str, Statement]) -> dict[str, dict
     return table
 
 
+def numbers_of(
+    job: Job, command: Command, samples: int, features: tuple[Feature, ...]
+) -> dict[str, str]:
+    """Return digests of all numbers that this machine would compute with, by what they are for."""
+    constants: dict[str, object] = {f"this machine's {k}": v for k, v in probe().items()}
+    if command == "train":
+        federation = job.federation(features)
+        constants |= federation.suite.constants(federation.plan(samples))
+    return {f"numbers of {k}": _digest(value) for k, value in constants.items()}
+
+
 def _compare_numbers(channel: Channel, job: Job, agreement: Agreement) -> None:
     """Raise DisagreementError unless all will compute with the same numbers."""
-    constants: dict[str, object] = {f"this machine's {k}": v for k, v in probe().items()}
-    if agreement.command == "train":
-        federation = job.federation(agreement.features)
-        constants |= federation.suite.constants(federation.plan(agreement.samples))
-    digests = {f"numbers of {k}": _digest(value) for k, value in constants.items()}
+    digests = numbers_of(job, agreement.command, agreement.samples, agreement.features)
     ours = Numbers(digests=digests)
     received = swap(channel, dict.fromkeys(channel.peers, ours.model_dump_json().encode()))
     stated = {peer: _parse(Numbers, peer, content).digests for peer, content in received.items()}
     stated[channel.name] = digests
     keys = dict.fromkeys(key for each in stated.values() for key in each)
     table = {k: {name: each.get(k) for name, each in stated.items()} for k in keys}
-    _refuse_differences(channel, table, advice=_UNLIKE_MACHINES)
+    refuse_differences(channel, table, advice=UNLIKE_MACHINES)
 
 
 def _digest(value: object) -> str:
     return hashlib.sha256(json.dumps(value).encode()).hexdigest()[:16]
-
-
-def _compare_ids(channel: Channel, key: bytes, ids: TextArray) -> None:
-    """Let the dealer compare ids; raise DisagreementError unless all have the same in order."""
-    ours = hmac.new(key, pack(str(i) for i in ids), hashlib.sha256).digest()
-    verdict = swap(channel, {DEALER: ours})[DEALER]
-    if verdict != _SAME:
-        _refuse_ids(channel, quoted(verdict.decode(errors="replace"), 300))
-
-
-def _judge_ids(channel: Channel, participants: Sequence[str]) -> None:
-    """Compare the participants' digests of ids, as the dealer, and tell all what came out."""
-    groups: dict[bytes, list[str]] = {}
-    for name in participants:
-        groups.setdefault(receive(channel, name), []).append(name)
-    first, *others = (" and ".join(names) for names in groups.values())
-    told = f"the samples of {first} are not those of {' or of '.join(others)}"
-    send(channel, participants, told.encode() if others else _SAME)
-    if others:
-        _refuse_ids(channel, told)
-
-
-def _refuse_ids(channel: Channel, told: str) -> None:
-    channel.close()
-    raise DisagreementError(
-        f"ids: {told}, or in another order: sort all tables by id, and keep the ids that all have"
-    )
 
 
 def _features(job: Job, participants: Sequence[Statement]) -> tuple[Feature, ...]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from privet.boosting.federation import train
 from privet.boosting.inference import predict, tell_unit
 from privet.federation.agreement import Agreement, Statement, agree
+from privet.federation.ahead import training_program
 from privet.federation.events import Event
+from privet.federation.ids import refuse_other_ids
 from privet.federation.serving import DealerOfService
 from privet.federation.session import Seat
 from privet.files.job import Job
@@ -18,7 +19,7 @@ def deal(seat: Seat) -> float:
     """Deal for one training or prediction; return the seconds of computing that it took."""
     job = seat.job
     with seat.meet() as channel:
-        agreement = agree(channel, job, Statement.of(job), None)
+        agreement = agree(channel, job, Statement.of(job))
         seat.tell(
             Event(
                 "started",
@@ -26,24 +27,22 @@ def deal(seat: Seat) -> float:
                 {"command": agreement.command, "samples": agreement.samples},
             )
         )
+        if agreement.command == "train" and agreement.stage[0] == job.hyper_parameters().tables:
+            channel.close()  # nothing is left to train
+            return 0.0
         return run_dealer(_program(job, agreement, channel), job.names, channel)
 
 
 def _program(job: Job, agreement: Agreement, channel: Channel) -> Program:
     if agreement.command == "train":
-        federation = job.federation(agreement.features)
-        plan = federation.plan(agreement.samples)
-
-        def training(runtime: Runtime, _: None) -> None:
-            train(runtime, federation, plan, None, done=agreement.stage[0])
-
-        return training
-
+        done = agreement.stage[0]
+        return training_program(job, agreement.samples, agreement.features, done, channel)
     query = job.query(agreement.samples)
     if agreement.command == "serve":
         return DealerOfService(job, channel)
 
     def prediction(runtime: Runtime, _: None) -> None:
+        refuse_other_ids(runtime, job.names, None, channel)
         predict(runtime, query, job.names, None, None, tell_unit(runtime, query, None))
 
     return prediction

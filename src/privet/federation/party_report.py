@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
@@ -51,12 +52,21 @@ class PartyReport(Reported):
     bytes_sent: int
     bytes_received: int
     bytes_from_dealer: int
+    correlations: Literal["live", "ahead"] = "live"
+    """From a dealer that was there, so that its time is part of `seconds`; or dealt ahead."""
     reveals: list[Reveal]
     peak_rss_mb: float
 
 
 def party_report(
-    record: Record, *, command: str, file: PartFile, samples: int, seconds: float, resumed: int = 0
+    record: Record,
+    *,
+    command: str,
+    file: PartFile,
+    samples: int,
+    seconds: float,
+    resumed: int = 0,
+    ahead: bool = False,
 ) -> PartyReport:
     """Return what one participant's run took."""
     online, offline = record.meter.total("online"), record.meter.total("offline")
@@ -74,6 +84,7 @@ def party_report(
         bytes_sent=online.sent,
         bytes_received=online.received,
         bytes_from_dealer=offline.received,
+        correlations="ahead" if ahead else "live",
         reveals=reveals(record.ledger),
         peak_rss_mb=record.peak_rss_mb,
     )

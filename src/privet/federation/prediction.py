@@ -14,6 +14,7 @@ from privet.data.frame import Frame
 from privet.data.reader import read_frame
 from privet.errors import ModelError
 from privet.federation.agreement import Statement, agree
+from privet.federation.ids import digest_of, refuse_other_ids
 from privet.federation.party_report import PartyReport, party_report
 from privet.federation.session import Seat
 from privet.files.atomic import write_atomically
@@ -79,9 +80,12 @@ def predict_batch(
             features=list(frame.names),
             model=file.model,
         )
-        agree(channel, job, statement, frame.ids)
+        agreement = agree(channel, job, statement)
+        assert frame.ids is not None
+        digest = digest_of(frame.ids, agreement.run)
 
         def program(runtime: Party, columns: FloatArray) -> FloatArray | None:
+            refuse_other_ids(runtime, job.names, digest, channel)
             query = job.query(frame.n_samples)
             unit = tell_unit(runtime, query, file.part)
             return predict(runtime, query, job.names, file.part, columns, unit)
@@ -95,6 +99,5 @@ def predict_batch(
         samples=frame.n_samples,
         seconds=time.perf_counter() - started,
     )
-    assert frame.ids is not None
     values = record.result
     return report, None if values is None else Predictions(frame.ids, values)

@@ -50,7 +50,7 @@ def serve_part(
     job = seat.job
     with seat.meet() as channel:
         statement = Statement.of(job, command="serve", samples=0, model=file.model)
-        agree(channel, job, statement, np.empty(0, dtype=np.str_))
+        agree(channel, job, statement)
         seat.tell(
             Event("serving", f"serving {frame.n_samples:,} rows", {"samples": frame.n_samples})
         )

@@ -9,12 +9,15 @@ from dataclasses import dataclass
 from privet.errors import ParameterError, PrivetError
 from privet.federation.events import Event, Tell, silent
 from privet.files.job import Job, parse_address
+from privet.runtime.roles import DEALER
 from privet.transport.identity import Identity, load_identity
-from privet.transport.mesh import connect, listen
+from privet.transport.mesh import SESSION_BYTES, connect, listen
 from privet.transport.sockets import SocketChannel
 
 WAIT_SECONDS = 600.0
 """How long to wait for the others to start."""
+_AHEAD = b"correlations dealt ahead".ljust(SESSION_BYTES)
+"""Keeps those who need the dealer from those who do not, before they wait for it in vain."""
 
 
 @dataclass(frozen=True)
@@ -53,8 +56,12 @@ class Seat:
         return cls(job, name, identity, host, port, wait, tell)
 
     @contextlib.contextmanager
-    def meet(self) -> Iterator[SocketChannel]:
-        """Yield a channel to all others of the job, once they are all there."""
+    def meet(self, *, ahead: bool = False) -> Iterator[SocketChannel]:
+        """Yield a channel to all others of the job, once they are all there.
+
+        Where correlations were dealt ahead, the dealer is none of them.
+        """
+        members = [m for m in self.job.members() if not (ahead and m.name == DEALER)]
         with listen(self.host, self.port) as listener:
             self.tell(
                 Event(
@@ -65,8 +72,9 @@ class Seat:
             )
             sockets = connect(
                 self.name,
-                self.job.members(),
+                members,
                 listener,
+                session=_AHEAD if ahead else bytes(SESSION_BYTES),
                 identity=self.identity,
                 timeout=self.wait,
                 on_wait=lambda text: self.tell(Event("waiting", text)),

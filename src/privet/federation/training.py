@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,9 @@ from privet.boosting.estimate import estimate
 from privet.boosting.federation import PartyData, TrainingState, train
 from privet.errors import DataError, ModelError, ParameterError
 from privet.federation.agreement import Agreement, Statement, agree
+from privet.federation.ahead import Dealt
 from privet.federation.events import Event, Tell
+from privet.federation.ids import digest_of, refuse_other_ids
 from privet.federation.party_report import PartyReport, party_report
 from privet.federation.session import Seat
 from privet.files.atomic import check_room, check_writable, make_folder, remove
@@ -24,8 +27,11 @@ from privet.files.job import Job
 from privet.files.part_file import PartFile, load_part, save_part
 from privet.files.party_file import PartyFile
 from privet.files.records import MAX_BYTES
+from privet.runtime.ledger import Ledger
+from privet.runtime.meter import Meter
 from privet.runtime.party import Party
-from privet.runtime.roles import run_party
+from privet.runtime.roles import Record, peak_rss_mb, run_party
+from privet.transport.channel import Channel
 
 
 @dataclass(frozen=True, repr=False)
@@ -42,6 +48,8 @@ class _Own:
     """The part that is there already."""
     stages: list[Stage]
     """The stages that we could go on from."""
+    dealt: Dealt | None
+    """Correlations that were dealt ahead, if we are to use any."""
 
     def state(self, stage: Stage) -> TrainingState | None:
         """Return what we had at a stage that all have."""
@@ -61,7 +69,11 @@ def train_part(party: PartyFile, seat: Seat, *, restart: bool = False) -> tuple[
     """
     job = seat.job
     own = _prepare(party, job, restart)
-    with seat.meet() as channel:
+    dealt = own.dealt
+    with contextlib.ExitStack() as stack:
+        if dealt is not None:
+            stack.callback(dealt.close)
+        channel = stack.enter_context(seat.meet(ahead=dealt is not None))
         started = time.perf_counter()
         names = own.data.columns.names
         statement = Statement.of(
@@ -71,10 +83,16 @@ def train_part(party: PartyFile, seat: Seat, *, restart: bool = False) -> tuple[
             n_features=len(names),
             features=list(names),
             stages=own.stages,
+            dealing=None if dealt is None else dealt.dealing,
         )
-        agreement = agree(channel, job, statement, own.ids)
-        program = _Training(job, agreement, own, seat.tell)
-        record = run_party(program, job.names.index(seat.name), job.names, own.data, channel)
+        agreement = agree(channel, job, statement)
+        program = _Training(job, agreement, own, seat.tell, channel)
+        if program.left:
+            source = None if dealt is None else dealt.take(channel, job, agreement)
+            index = job.names.index(seat.name)
+            record = run_party(program, index, job.names, own.data, channel, source)
+        else:
+            record = program.nothing_left()
     # Everybody has said goodbye, so everybody has its last checkpoint.
     file = PartFile(record.result, job, own.digest, program.last_run)
     save_part(file, own.path)
@@ -86,6 +104,7 @@ def train_part(party: PartyFile, seat: Seat, *, restart: bool = False) -> tuple[
         samples=agreement.samples,
         seconds=time.perf_counter() - started,
         resumed=agreement.stage[0],
+        ahead=dealt is not None,
     )
     return report, own.path
 
@@ -93,7 +112,10 @@ def train_part(party: PartyFile, seat: Seat, *, restart: bool = False) -> tuple[
 class _Training:
     """The program that a participant runs."""
 
-    def __init__(self, job: Job, agreement: Agreement, own: _Own, tell: Tell) -> None:
+    def __init__(
+        self, job: Job, agreement: Agreement, own: _Own, tell: Tell, channel: Channel
+    ) -> None:
+        self._channel = channel
         self._federation = job.federation(agreement.features)
         self._plan = self._federation.plan(agreement.samples)
         self._agreement = agreement
@@ -101,10 +123,14 @@ class _Training:
         self._tell = tell
         done, run = agreement.stage
         self._done = done
+        self.left = self._plan.params.tables - done
+        """How many tables there are to train."""
         self.last_run = run if done == self._plan.params.tables else agreement.run
 
     def __call__(self, runtime: Party, data: PartyData) -> Any:
         """Train, with a checkpoint after every table."""
+        digest = digest_of(self._own.ids, self._agreement.run)
+        refuse_other_ids(runtime, runtime.names, digest, self._channel)
         state = self._own.state(self._agreement.stage)
         self._announce()
         started = time.perf_counter()
@@ -122,6 +148,14 @@ class _Training:
             state=state,
             on_state=on_state,
         )
+
+    def nothing_left(self) -> Record:
+        """Return what an earlier run has trained to its end, when all have said goodbye."""
+        self._announce()
+        state = self._own.state(self._agreement.stage)
+        assert state is not None
+        self._channel.close()
+        return Record(state.part, Meter(), Ledger(), peak_rss_mb())
 
     def _announce(self) -> None:
         tables, done = self._plan.params.tables, self._done
@@ -204,6 +238,12 @@ def _prepare(party: PartyFile, job: Job, restart: bool) -> _Own:
     stages = [] if restart else checkpoints.stages()
     if model is not None:
         stages.append((model.part.n_tables, model.run))
+    dealt = None
+    if party.correlations is not None:
+        shape = frame.n_samples, len(frame.names)
+        dealt = Dealt.find(
+            party.correlations, folder, job, party.name, *shape, going_on=bool(stages)
+        )
     return _Own(
         data=data,
         ids=frame.ids,
@@ -212,6 +252,7 @@ def _prepare(party: PartyFile, job: Job, restart: bool) -> _Own:
         path=path,
         model=model,
         stages=stages,
+        dealt=dealt,
     )
 
 

@@ -4,6 +4,7 @@
     key = "bank.key"
     certificate = "bank.crt"
     folder = "models"
+    correlations = "bank.correlations"
 
     [data]
     path = "customers.parquet"
@@ -45,14 +46,19 @@ class PartyFile(Config):
     listen: str | None = None
     """HOST:PORT to listen on, where it is not the address in the job."""
     folder: str = "models"
-    """Where models and checkpoints are kept."""
+    """Where models, checkpoints and the record of used correlations are kept."""
+    correlations: str | None = None
+    """The file that the dealer made ahead for a training, at which it is not there then."""
     data: DataFile
 
     @classmethod
     def load(cls, path: str | Path) -> PartyFile:
         """Read a participant's file; its paths start from where it is."""
         home, read = Path(path).resolve().parent, cls.read(path)
-        paths = {key: str(home / getattr(read, key)) for key in ("key", "certificate", "folder")}
+        given = {
+            key: getattr(read, key) for key in ("key", "certificate", "folder", "correlations")
+        }
+        paths = {key: str(home / path) for key, path in given.items() if path is not None}
         data = read.data.model_copy(update={"path": str(home / read.data.path)})
         return read.model_copy(update={**paths, "data": data})
 

@@ -40,6 +40,8 @@ class Counter(Blind):
     def __init__(self, n_parties: int, link: Link | None = None) -> None:
         super().__init__(n_parties, link)
         self.steps: dict[str, Cost] = defaultdict(Cost)
+        self.corrections = 0
+        """How many messages of the dealer's all this takes."""
 
     @property
     def total(self) -> Cost:
@@ -59,7 +61,8 @@ class Counter(Blind):
         self.add(Cost(rounds=travel.rounds, online=travel.nbytes))
 
     def derive(self, ring: Ring, *shapes: tuple[int, ...]) -> None:
-        """Count values that the dealer gives shares of."""
+        """Count values that the dealer gives shares of, each in a message of its own."""
+        self.corrections += len(shapes)
         self.add(Cost(offline=sum(Letter.of(ring, shape).nbytes for shape in shapes)))
 
     def publish(self, ring: Ring, shapes: Sequence[tuple[int, ...]]) -> None:

@@ -15,7 +15,6 @@ from privet.runtime.letters import Letter
 from privet.runtime.opening import Link
 from privet.runtime.recipes import Recipe
 from privet.runtime.runtime import Blind, Owned, Owners, Shape
-from privet.runtime.seeds import draw_seeds
 
 
 class Dealer(Blind):
@@ -24,10 +23,8 @@ class Dealer(Blind):
     def __init__(self, n_parties: int, sink: Sink, link: Link | None = None) -> None:
         super().__init__(n_parties, link)
         self._sink = sink
-        starts, seeds = draw_seeds(sink.nonces())
-        for start in starts:
-            sink.send(start.number, np.frombuffer(start.pack(), dtype=np.uint8), 0)
-        self.note(starts[0].dealing)
+        dealing, seeds = sink.start()
+        self.note(dealing)
         self._shared = [Prg(derive_seed(seed, "shares")) for seed in seeds]
         self._private = [Prg(derive_seed(seed, "private")) for seed in seeds]
 

@@ -20,22 +20,15 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from multiprocessing.connection import Connection, wait
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
-from privet.arithmetic.prg import fresh_seed
 from privet.errors import ParameterError, PeerError, PrivetError
+from privet.runtime.dealt_file import FileSource
 from privet.runtime.ledger import Ledger
 from privet.runtime.meter import Meter
 from privet.runtime.network import Network, addresses
-from privet.runtime.roles import (
-    DEALER,
-    DealtFile,
-    OnProgress,
-    Program,
-    deal_to_files,
-    run_dealer,
-    run_party,
-)
+from privet.runtime.roles import DEALER, OnProgress, Program, deal_ahead, run_dealer, run_party
 from privet.transport.identity import Identity, create_identity
 from privet.transport.memory import memory_channels
 from privet.transport.mesh import Member, connect, listen
@@ -64,6 +57,22 @@ class Outcome:
     """The most memory that a process took: a participant's, or that of all of them."""
     dealer_seconds: float = 0.0
     """The dealer's own computing time."""
+    ahead_seconds: float = 0.0
+    """How long dealing ahead took, before the participants started."""
+
+
+class _DealtFile(NamedTuple):
+    """Where a participant finds correlations that were dealt ahead."""
+
+    path: Path
+    fingerprint: str
+    """The dealer's."""
+
+    def taken(self) -> FileSource:
+        """Use the file."""
+        source = FileSource(*self)
+        source.take(self.path.parent / "used")
+        return source
 
 
 @dataclass(frozen=True)
@@ -79,6 +88,7 @@ def simulate(
     inputs: Sequence[Any] | None = None,
     *,
     network: str = "memory",
+    dealer_link: str = "own",
     ahead: bool = False,
     deadline: float = 10.0,
     on_progress: OnProgress | None = None,
@@ -86,8 +96,9 @@ def simulate(
     """Run `program(runtime, data)` at every participant and the dealer.
 
     `inputs[i]` is the data of participant i; the dealer gets None. For processes, the program and
-    its data must be picklable. The dealer is there all the time; with `ahead` it is done, and has
-    written its files, before the participants start. `on_progress` is called with what the first
+    its data must be picklable. The dealer is there all the time, and sends on a link as
+    `dealer_link` says (`runtime.network.DEALER_LINKS`); with `ahead` it is done, and has written
+    its files, before the participants start. `on_progress` is called with what the first
     participant's program says of its progress.
     """
     if n_parties < 2:
@@ -96,14 +107,16 @@ def simulate(
     if len(data) != n_parties:
         raise ParameterError(f"inputs: {len(data)} for {n_parties} participants")
     names = [f"party{index + 1}" for index in range(n_parties)]
-    kind = Network.parse(network)
+    kind = Network.parse(network, dealer_link)
     with contextlib.ExitStack() as stack:
-        files, dealt = None, 0.0
+        files, computed, started = None, 0.0, time.perf_counter()
         if ahead:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="privet-"))
-            started = time.thread_time()
-            files = deal_to_files(program, {name: fresh_seed() for name in names}, folder)
-            dealt = time.thread_time() - started
+            dealer, started_computing = create_identity(DEALER, folder), time.thread_time()
+            paths = deal_ahead(program, names, folder, dealer, {})
+            files = [_DealtFile(path, dealer.fingerprint) for path in paths]
+            computed = time.thread_time() - started_computing
+        dealt_at = time.perf_counter()
         if kind.processes:
             found = _in_processes(program, names, data, files, kind, deadline, on_progress)
         else:
@@ -114,7 +127,8 @@ def simulate(
         [record.meter for record in records],
         [record.ledger for record in records],
         max(record.peak_rss_mb for record in records),
-        found.get(DEALER, dealt),
+        found.get(DEALER, computed),
+        dealt_at - started if ahead else 0.0,
     )
 
 
@@ -122,7 +136,7 @@ def _in_threads(
     program: Program,
     names: list[str],
     data: list[Any],
-    files: list[DealtFile] | None,
+    files: list[_DealtFile] | None,
     on_progress: OnProgress | None,
 ) -> dict[str, Any]:
     channels = memory_channels([*names, DEALER] if files is None else names)
@@ -139,7 +153,12 @@ def _in_threads(
         file = None if files is None else files[index]
         channel = channels[names[index]]
         watched = on_progress if index == 0 else None
-        return lambda: run_party(program, index, names, data[index], channel, file, watched)
+
+        def body() -> Any:
+            taken = None if file is None else file.taken()
+            return run_party(program, index, names, data[index], channel, taken, watched)
+
+        return body
 
     bodies = {name: party(index) for index, name in enumerate(names)}
     if files is None:
@@ -174,7 +193,7 @@ class _Seat:
     members: list[Member]
     identity: Identity
     deadline: float
-    correlations: DealtFile | None
+    correlations: _DealtFile | None
 
     def connect(self) -> SocketChannel:
         sockets = connect(self.name, self.members, self.listener, identity=self.identity)
@@ -185,7 +204,7 @@ def _in_processes(
     program: Program,
     names: list[str],
     data: list[Any],
-    files: list[DealtFile] | None,
+    files: list[_DealtFile] | None,
     network: Network,
     deadline: float,
     on_progress: OnProgress | None,
@@ -243,8 +262,8 @@ def _process(pipe: Connection, seat: _Seat, program: Program, names: list[str], 
         else:
             index = names.index(seat.name)
             tell = (lambda done: pipe.send(_Progress(done))) if index == 0 else None
-            files = seat.correlations
-            pipe.send(run_party(program, index, names, data, seat.connect(), files, tell))
+            file = None if seat.correlations is None else seat.correlations.taken()
+            pipe.send(run_party(program, index, names, data, seat.connect(), file, tell))
     except Exception as error:
         known = isinstance(error, PrivetError)
         told = error if known else RuntimeError(f"{seat.name}: {type(error).__name__}: {error}")

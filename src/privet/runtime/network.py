@@ -1,4 +1,4 @@
-"""How the participants of a simulation are connected: directly, or through an emulated link."""
+"""How the members of a simulation are connected: directly, or through emulated links."""
 
 from __future__ import annotations
 
@@ -6,27 +6,40 @@ import contextlib
 import math
 import socket
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from privet.errors import ParameterError
 from privet.transport.emulator import Link, Route, emulate
 from privet.transport.identity import Identity
 from privet.transport.mesh import Member, listen
 
+DEALER_LINKS = ("own", "shared", "none")
+"""Where a dealer that is there sends: on a link of its own, of the same delay and rate; on the link
+of the participants; or past all links, as if it took no time."""
+
 
 @dataclass(frozen=True)
 class Network:
-    """How participants are connected."""
+    """How participants are connected, and the dealer with them."""
 
     processes: bool = True
     delay_ms: float | None = None
     mbit: float = 0.0
     shared: bool = True
     """Whether all traffic shares the rate, or every participant has its own."""
+    dealer_link: str = "own"
 
     @classmethod
-    def parse(cls, text: str) -> Network:
+    def parse(cls, text: str, dealer_link: str = "own") -> Network:
         """Return the network of a name, or of "DELAY_MS,MBIT"."""
+        if dealer_link not in DEALER_LINKS:
+            raise ParameterError(
+                f"dealer_link: {dealer_link!r} is none of {', '.join(DEALER_LINKS)}"
+            )
+        return replace(cls._parse(text), dealer_link=dealer_link)
+
+    @classmethod
+    def _parse(cls, text: str) -> Network:
         if text in _NETWORKS:
             return _NETWORKS[text]
         try:
@@ -57,9 +70,9 @@ def addresses(
     identities: dict[str, Identity],
     network: Network,
 ) -> Iterator[dict[str, list[Member]]]:
-    """Yield where each member finds the others: directly, or through an emulated link.
+    """Yield where each member finds the others: directly, or through emulated links.
 
-    The dealer is not behind the link: what it sends, it can send before the participants start.
+    Listeners that are not of `names` are the dealer's.
     """
 
     def member(name: str, address: tuple[str, int]) -> Member:
@@ -71,14 +84,28 @@ def addresses(
         yield {a: [member(b, address) for b, address in found[a].items()] for a in found}
         return
     rate, delay = network.mbit * 1e6 / 8, network.delay_ms / 1000
-    links = [Link(delay, rate) for _ in (names[:1] if network.shared else names)]
     with contextlib.ExitStack() as stack:
-        routes = []
-        for called, name in enumerate(names):
-            for calling in range(called + 1, len(names)):
-                door = stack.enter_context(listen())
-                found[names[calling]][name] = door.getsockname()[:2]
-                ends = (0, 0) if network.shared else (calling, called)
-                routes.append(Route(door, direct[name], *ends))
+
+        def route(calling: str, called: str, forward: int, backward: int) -> Route:
+            door = stack.enter_context(listen())
+            found[calling][called] = door.getsockname()[:2]
+            return Route(door, direct[called], forward, backward)
+
+        routes = [
+            route(name, names[called], *((0, 0) if network.shared else (calling, called)))
+            for calling, name in enumerate(names)
+            for called in range(calling)
+        ]
+        links = [Link(delay, rate) for _ in (names[:1] if network.shared else names)]
+        for dealer in found.keys() - set(names):
+            if network.dealer_link == "own":
+                apart = [route(dealer, name, 0, 0) for name in names]
+                stack.enter_context(emulate(apart, [Link(delay, rate)]))
+            elif network.dealer_link == "shared":
+                # Where each participant has a link, the dealer's bytes take the receiver's.
+                ends = [0 if network.shared else called for called in range(len(names))]
+                routes += [
+                    route(dealer, name, end, end) for name, end in zip(names, ends, strict=True)
+                ]
         stack.enter_context(emulate(routes, links))
         yield {a: [member(b, address) for b, address in found[a].items()] for a in found}

@@ -9,15 +9,20 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from privet.errors import ResultError
-from privet.runtime.correlations import FileSink, FileSource, LiveSink, LiveSource, Source
+from privet.runtime.correlations import LiveSink, LiveSource, Source
+from privet.runtime.counter import Counter
 from privet.runtime.dealer import Dealer
+from privet.runtime.dealing_ahead import FileSink, framing_bytes
+from privet.runtime.dealt_file import FileSource
 from privet.runtime.ledger import Ledger
 from privet.runtime.meter import Meter
 from privet.runtime.party import Party
 from privet.transport.channel import Channel
+from privet.transport.frames import HEADER_BYTES
+from privet.transport.identity import Identity
 
 Program = Callable[..., Any]
 OnProgress = Callable[[int], None]
@@ -35,23 +40,35 @@ class Record:
     peak_rss_mb: float
 
 
-class DealtFile(NamedTuple):
-    """What a participant needs to use correlations that were dealt ahead."""
+def bytes_ahead(
+    program: Program, names: Sequence[str], identity: Identity, terms: Mapping[str, Any]
+) -> int:
+    """Return how much room the files of a program take, all together, by counting it through."""
+    counter = Counter(len(names))
+    program(counter, None)
+    corrections = counter.total.offline + HEADER_BYTES * counter.corrections
+    return corrections + framing_bytes(names, identity, terms)
 
-    path: Path
-    nonce: bytes
-    """What it sent when it ordered the file."""
 
-
-def deal_to_files(
-    program: Program, nonces: Mapping[str, bytes], folder: str | Path
-) -> list[DealtFile]:
-    """Run a program as the dealer, before anybody else, and return each participant's file."""
-    paths = [Path(folder) / f"{name}.correlations" for name in nonces]
-    dealer = Dealer(len(nonces), FileSink(paths, list(nonces.values())))
-    program(dealer, None)
-    dealer.close()
-    return [DealtFile(*each) for each in zip(paths, nonces.values(), strict=True)]
+def deal_ahead(
+    program: Program,
+    names: Sequence[str],
+    folder: str | Path,
+    identity: Identity,
+    terms: Mapping[str, Any],
+    on_progress: OnProgress | None = None,
+) -> list[Path]:
+    """Run a program as the dealer, before anybody is there; return each participant's file."""
+    sink = FileSink(folder, names, identity, terms)
+    try:
+        dealer = Dealer(len(names), sink)
+        dealer.on_progress = on_progress
+        program(dealer, None)
+        dealer.close()
+    except BaseException:
+        sink.abandon()
+        raise
+    return sink.paths
 
 
 def run_party(
@@ -60,15 +77,15 @@ def run_party(
     names: Sequence[str],
     data: Any,
     channel: Channel,
-    correlations: DealtFile | None = None,
+    correlations: FileSource | None = None,
     on_progress: OnProgress | None = None,
 ) -> Record:
-    """Run a program as one participant, with a live dealer or with a file from it."""
+    """Run a program as one participant, with a dealer that is there or a file that was taken."""
     with contextlib.ExitStack() as stack:
         stack.enter_context(channel)
         source: Source = LiveSource(channel, DEALER)
         if correlations is not None:
-            source = stack.enter_context(contextlib.closing(FileSource(*correlations)))
+            source = stack.enter_context(contextlib.closing(correlations))
         party = Party(index, names, channel, source)
         stack.callback(party.release)
         party.on_progress = on_progress

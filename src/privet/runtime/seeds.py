@@ -1,11 +1,14 @@
-"""The seeds that the dealer shares with each participant, made by both of them.
+"""The seeds that the dealer shares with each participant.
 
-A seed is made of a part that the dealer draws and a *nonce* that the participant draws. So a dealer
-that deals the same parts again, restored from a backup say, does not repeat anybody's masks.
+With a dealer that is there, a seed is made of a part that the dealer draws and a *nonce* that the
+participant draws. So a dealer that deals the same parts again, restored from a backup say, does not
+repeat anybody's masks. Ahead of time there is nobody to draw a nonce: the dealer draws the seeds
+alone, and participants refuse one that they have used before, by its *mark*.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -63,6 +66,21 @@ def draw_seeds(nonces: Sequence[bytes]) -> tuple[list[Start], list[bytes]]:
         for number, (part, seed) in enumerate(zip(parts, seeds, strict=True))
     ]
     return starts, seeds
+
+
+def draw_seeds_alone(n_parties: int) -> tuple[str, list[bytes]]:
+    """Draw seeds for participants that are not there; return the dealing's name, and all seeds.
+
+    The name follows from the seeds, so that a dealing that is repeated has the same.
+    """
+    seeds = [fresh_seed() for _ in range(n_parties)]
+    whole = hashlib.sha256(b"".join(seeds)).digest()
+    return derive_seed(whole, "dealing")[:_NAME_BYTES].hex(), seeds
+
+
+def mark_of(seed: bytes) -> str:
+    """Return what a seed is known by once it is used: tells nothing about it."""
+    return derive_seed(seed, "used")[:_CHECK_BYTES].hex()
 
 
 def _join(part: bytes, nonce: bytes) -> bytes:

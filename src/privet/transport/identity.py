@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cryptography import x509
-from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ed25519
 from cryptography.x509.oid import NameOID
@@ -20,6 +20,7 @@ from cryptography.x509.oid import NameOID
 from privet.config import check_name
 from privet.errors import UnavailableError
 
+SIGNATURE_BYTES = 64
 # What reading a file and then its content raises; a TypeError is for a key with a password.
 _UNREADABLE = (OSError, ValueError, TypeError, UnsupportedAlgorithm)
 
@@ -37,6 +38,15 @@ class Identity:
     def fingerprint(self) -> str:
         """What the others pin: the SHA-256 of the certificate."""
         return fingerprint_of(self.certificate)
+
+    def sign(self, content: bytes) -> bytes:
+        """Return our signature, of SIGNATURE_BYTES bytes."""
+        key = serialization.load_pem_private_key(self.key_file.read_bytes(), password=None)
+        if not isinstance(key, ed25519.Ed25519PrivateKey):
+            raise UnavailableError(
+                f"{self.key_file}: signing takes an Ed25519 key: make one with `privet keys`"
+            )
+        return key.sign(content)
 
     def secure(
         self, connection: socket.socket, certificate: bytes, *, server: bool
@@ -62,6 +72,18 @@ class Identity:
 def fingerprint_of(certificate: bytes) -> str:
     """Return the SHA-256 of a certificate in DER form, in hexadecimal."""
     return hashlib.sha256(certificate).hexdigest()
+
+
+def has_signed(certificate: bytes, signature: bytes, content: bytes) -> bool:
+    """Tell whether the owner of a certificate, in DER form, has signed something."""
+    try:
+        key = x509.load_der_x509_certificate(certificate).public_key()
+        if not isinstance(key, ed25519.Ed25519PublicKey):
+            return False
+        key.verify(signature, content)
+    except (ValueError, UnsupportedAlgorithm, InvalidSignature):
+        return False
+    return True
 
 
 def tls_problem(error: OSError) -> str | None:

@@ -268,7 +268,9 @@ class _Meeting:
         if peer not in ({calling} if calling is not None else self.callers):
             raise _RefusedError("nobody expects it here", peer)
         if session != self.session:
-            raise _RefusedError("it runs another job or version", peer)
+            raise _RefusedError(
+                "it runs another job or version, or has its correlations another way", peer
+            )
         found, agreed = fingerprint_of(theirs), self.members[peer].fingerprint or "none"
         if self.identity is not None and found != agreed:
             raise _RefusedError(

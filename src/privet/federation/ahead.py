@@ -1,0 +1,257 @@
+"""Correlations dealt ahead for a job's training: what they are for, and who has which.
+
+No dealer is there to compare anything, so a file says all that a dealer would have stated, and the
+participants compare it with what they agreed on. They take their files when that is done, all of
+one dealing or nobody any.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import Field, ValidationError
+
+from privet.boosting.federation import train
+from privet.boosting.model import Feature
+from privet.config import Checked, explain
+from privet.errors import CorrelationError, PrivetError
+from privet.federation.agreement import (
+    UNLIKE_MACHINES,
+    Agreement,
+    numbers_of,
+    refuse_differences,
+)
+from privet.federation.events import Event, Tell
+from privet.federation.ids import refuse_other_ids
+from privet.files.atomic import check_room, make_folder
+from privet.files.job import Job
+from privet.files.records import Name
+from privet.runtime.dealt_file import NEW_DEALING, FileSource
+from privet.runtime.roles import bytes_ahead, deal_ahead
+from privet.runtime.runtime import Runtime
+from privet.transport.channel import Channel
+from privet.transport.identity import Identity
+from privet.version import __version__
+
+RECORD = "used-correlations"
+"""The folder, beside a participant's models, of the marks of seeds that it has used."""
+_NONE = "none"
+"""What a participant without a file states as its dealing."""
+
+
+class Work(Checked):
+    """What correlations are dealt for: all that the dealer's part depends on."""
+
+    version: Name
+    """Of the software."""
+    job: Name
+    """The job's digest."""
+    samples: Annotated[int, Field(ge=0)]
+    features: list[int]
+    """How many each participant has."""
+    done: Annotated[int, Field(ge=0)]
+    """How many tables are there already."""
+    numbers: dict[Name, Name]
+    """Digests of the numbers that the dealer computed with."""
+
+    @classmethod
+    def of(cls, job: Job, samples: int, features: Sequence[Feature], done: int) -> Work:
+        """Return what there is to do, as this machine would do it."""
+        counts = Counter(feature.owner for feature in features)
+        return cls(
+            version=__version__,
+            job=job.digest,
+            samples=samples,
+            features=[counts[name] for name in job.names],
+            done=done,
+            numbers=numbers_of(job, "train", samples, tuple(features)),
+        )
+
+    def order(self) -> str:
+        """Return the command that deals for it."""
+        counts = ",".join(str(count) for count in self.features)
+        done = f" --done {self.done}" if self.done else ""
+        return (
+            f"`privet dealer --job job.toml --ahead FOLDER --samples {self.samples} "
+            f"--features {counts}{done}`"
+        )
+
+
+def numbered_features(job: Job, counts: Sequence[int]) -> tuple[Feature, ...]:
+    """Return features as the dealer knows them: whose, and how many."""
+    return tuple(
+        Feature(str(number), owner)
+        for owner, count in zip(job.names, counts, strict=True)
+        for number in range(count)
+    )
+
+
+def training_program(
+    job: Job, samples: int, features: tuple[Feature, ...], done: int, channel: Channel | None
+) -> Callable[[Runtime, None], None]:
+    """Return a training as the dealer runs it: with the participants' channel, or ahead of them."""
+    federation = job.federation(features)
+    plan = federation.plan(samples)
+
+    def training(runtime: Runtime, _: None) -> None:
+        refuse_other_ids(runtime, job.names, None, channel)
+        train(runtime, federation, plan, None, done=done)
+
+    return training
+
+
+def deal_files(
+    job: Job,
+    identity: Identity,
+    folder: Path,
+    samples: int,
+    counts: Sequence[int],
+    done: int,
+    tell: Tell,
+) -> list[Path]:
+    """Deal for a training before anybody is there; return the participants' files."""
+    features = numbered_features(job, counts)
+    program = training_program(job, samples, features, done, None)
+    terms = Work.of(job, samples, features, done).model_dump()
+    needed = bytes_ahead(program, job.names, identity, terms)
+    tell(
+        Event(
+            "room",
+            f"{len(job.names)} files in {folder} will take {needed:,} bytes",
+            {"bytes": needed},
+        )
+    )
+    check_room(make_folder(folder), needed)
+    tables = job.hyper_parameters().tables
+
+    def on_table(table: int) -> None:
+        tell(Event("table", f"table {table} of {tables} dealt", {"table": table, "tables": tables}))
+
+    return deal_ahead(program, job.names, folder, identity, terms, on_table)
+
+
+class Dealt:
+    """One participant's file, or the lack of it."""
+
+    def __init__(self, source: FileSource | None, problem: str, record: Path) -> None:
+        self._source = source
+        self._problem = problem
+        self._record = record
+
+    @classmethod
+    def find(
+        cls,
+        path: str,
+        folder: Path,
+        job: Job,
+        name: str,
+        samples: int,
+        n_features: int,
+        *,
+        going_on: bool = False,
+    ) -> Dealt:
+        """Check a file before anybody is bothered.
+
+        Whoever is going on with a training has used its file up. What to order then depends on what
+        the others have, so the complaint waits until all have met.
+        """
+        record = folder / RECORD
+        try:
+            source = FileSource(path, job.dealer.fingerprint)
+            try:
+                _check_own(source, record, job, name, samples, n_features)
+            except BaseException:
+                source.close()
+                raise
+        except CorrelationError as error:
+            if not going_on:
+                raise
+            return cls(None, str(error), record)
+        return cls(source, "", record)
+
+    @property
+    def dealing(self) -> str:
+        """The name of the dealing, to be compared."""
+        return _NONE if self._source is None else self._source.cover.dealing
+
+    def take(self, channel: Channel, job: Job, agreement: Agreement) -> FileSource:
+        """Use the file up, if everybody has its own of the same dealing, made for this."""
+        work = Work.of(job, agreement.samples, agreement.features, agreement.stage[0])
+        anew = f"{NEW_DEALING}: {work.order()}"
+        ours = f"{self._problem}; " if self._problem else ""
+        told = {n: _shortened(dealing) for n, dealing in agreement.dealings.items()}
+        refuse_differences(
+            channel,
+            {"correlations": told},
+            f"{ours}all need their files of one dealing: fetch them from the dealer, or {anew}",
+        )
+        try:
+            if self._source is None:
+                raise CorrelationError(f"{ours}{work.done} tables are done, so {anew}")
+            _refuse(self._source, work.model_dump(), anew)
+            self._source.take(self._record)
+        except PrivetError:
+            channel.close()  # everybody finds the same
+            raise
+        return self._source
+
+    def close(self) -> None:
+        """Leave the file as it is."""
+        if self._source is not None:
+            self._source.close()
+
+
+def _shortened(dealing: str | None) -> str:
+    return _NONE if dealing in (None, _NONE) else f"dealing {str(dealing)[:12]}"
+
+
+def _check_own(
+    source: FileSource, record: Path, job: Job, name: str, samples: int, n_features: int
+) -> None:
+    """Raise CorrelationError unless a file is ours, not used, and for what we know of the work."""
+    if source.cover.participant != name:
+        raise CorrelationError(
+            f"{source.path}: is for {source.cover.participant}, not for {name}: put our own there"
+        )
+    source.check_unused(record)
+    features, own = _work(source).features, job.names.index(name)
+    ours = [*features[:own], n_features, *features[own + 1 :]]
+    due = {"version": __version__, "job": job.digest, "samples": samples, "features": ours}
+    _refuse(source, due, NEW_DEALING)
+
+
+def _work(source: FileSource) -> Work:
+    try:
+        return Work.model_validate(source.cover.terms)
+    except ValidationError as error:
+        raise CorrelationError(
+            f"{source.path}: says nonsense of what it is for: {explain(error)}: {NEW_DEALING}"
+        ) from None
+
+
+def _refuse(source: FileSource, due: dict[str, Any], advice: str) -> None:
+    """Raise CorrelationError unless a file was dealt for what is due, as far as that is known."""
+    found = _work(source).model_dump()
+    for key in ("version", "job", "samples", "features", "done"):
+        if key in due and found[key] != due[key]:
+            raise CorrelationError(
+                f"{source.path}: was dealt for {_NAMES[key]}: {found[key]}, and here it is "
+                f"{due[key]}: {advice}"
+            )
+    if "numbers" in due and found["numbers"] != due["numbers"]:
+        differing = [k for k, v in due["numbers"].items() if found["numbers"].get(k) != v]
+        raise CorrelationError(
+            f"{source.path}: was dealt with other {', '.join(differing)}: {UNLIKE_MACHINES}"
+        )
+
+
+_NAMES = {
+    "version": "the version",
+    "job": "a job with the digest",
+    "samples": "samples",
+    "features": "features of the participants",
+    "done": "tables done",
+}

@@ -1,0 +1,170 @@
+"""Correlations dealt ahead: a file for each participant, signed by the dealer, used once.
+
+    "PVCORR03", the length of the cover (4 bytes), the cover as JSON
+    frames: the seed, the corrections in order, a closing tag
+    the dealer's signature of all that
+
+The cover says whose file it is, of which dealing, and what it was dealt for. The signature is made
+with the key whose certificate the job names: no dealer is there to prove who it is.
+
+`runtime.dealt_file` is the participant's side.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import struct
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+from pydantic import Field
+
+from privet.arithmetic.prg import SEED_BYTES
+from privet.arithmetic.rings import RingArray
+from privet.config import Checked
+from privet.errors import UnavailableError
+from privet.runtime.correlations import Sink
+from privet.runtime.seeds import draw_seeds_alone
+from privet.transport.frames import HEADER_BYTES, array_header
+from privet.transport.identity import SIGNATURE_BYTES, Identity
+
+MAGIC = b"PVCORR03"
+LENGTH = struct.Struct("<I")
+CONTEXT = b"correlations dealt ahead: "
+"""Goes before the digest that is signed, so that the signature stands for nothing else."""
+_SUFFIX = ".correlations"
+
+
+class Cover(Checked):
+    """What a file of correlations says of itself."""
+
+    dealing: Annotated[str, Field(pattern="^[0-9a-f]{32}$")]
+    """The dealing's name: the same in the files of all participants."""
+    participant: Annotated[str, Field(max_length=1000)]
+    number: Annotated[int, Field(ge=0)]
+    """Which of the participants it is."""
+    certificate: Annotated[str, Field(pattern="^[0-9a-f]+$")]
+    """The dealer's."""
+    terms: dict[str, Any]
+    """What it was dealt for: for whoever uses it to compare."""
+
+    def pack(self) -> bytes:
+        """Return what a file starts with."""
+        content = self.model_dump_json().encode()
+        return MAGIC + LENGTH.pack(len(content)) + content
+
+
+def framing_bytes(participants: Sequence[str], identity: Identity, terms: Mapping[str, Any]) -> int:
+    """Return how many bytes the files of a dealing take beside corrections and their headers."""
+    covers = _covers("0" * 32, participants, identity, terms)
+    seed, closing = HEADER_BYTES + SEED_BYTES, HEADER_BYTES
+    return sum(len(cover.pack()) + seed + closing + SIGNATURE_BYTES for cover in covers)
+
+
+def _covers(
+    dealing: str, participants: Sequence[str], identity: Identity, terms: Mapping[str, Any]
+) -> list[Cover]:
+    return [
+        Cover(
+            dealing=dealing,
+            participant=name,
+            number=number,
+            certificate=identity.certificate.hex(),
+            terms=dict(terms),
+        )
+        for number, name in enumerate(participants)
+    ]
+
+
+class FileSink(Sink):
+    """A file for each participant, to be carried to it."""
+
+    def __init__(
+        self,
+        folder: str | Path,
+        participants: Sequence[str],
+        identity: Identity,
+        terms: Mapping[str, Any],
+    ) -> None:
+        self.paths = [Path(folder) / f"{name}{_SUFFIX}" for name in participants]
+        self._identity = identity
+        self._dealing, self._seeds = draw_seeds_alone(len(participants))
+        self._covers = _covers(self._dealing, participants, identity, terms)
+        self._files: list[_Signed] = []
+        try:
+            for path in self.paths:
+                self._files.append(_Signed(path))
+        except UnavailableError:
+            self.abandon()
+            raise
+
+    def start(self) -> tuple[str, list[bytes]]:
+        """Write covers and seeds."""
+        for party, (cover, seed) in enumerate(zip(self._covers, self._seeds, strict=True)):
+            self._files[party].write(cover.pack())
+            self.send(party, np.frombuffer(seed, dtype=np.uint8), 0)
+        return self._dealing, self._seeds
+
+    def send(self, party: int, array: RingArray, tag: int) -> None:
+        """Append an array to one participant's file."""
+        file = self._files[party]
+        file.write(array_header(array, file.frames, tag))
+        file.write(np.ascontiguousarray(array).data.cast("B") if array.size else b"")
+        file.frames += 1
+
+    def close(self, tag: int) -> None:
+        """Append the closing tag and the signature everywhere, and see all of it onto the disk."""
+        for party, file in enumerate(self._files):
+            self.send(party, np.empty(0, dtype=np.uint8), tag)
+            file.finish(self._identity)
+
+    def abandon(self) -> None:
+        """Remove the files: they are not whole, and never will be."""
+        for file in self._files:
+            file.remove()
+
+
+class _Signed:
+    """A file that is signed when it is finished."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.frames = 0
+        self._digest = hashlib.sha256()
+        try:
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        except FileExistsError:
+            raise UnavailableError(
+                f"{path}: exists already, and is never overwritten: choose another folder"
+            ) from None
+        except OSError as error:
+            raise UnavailableError(f"{path}: cannot be written: {error.strerror}") from None
+        self._file = os.fdopen(descriptor, "wb")
+
+    def write(self, content: bytes | memoryview) -> None:
+        self._digest.update(content)
+        with self._blaming():
+            self._file.write(content)
+
+    def finish(self, identity: Identity) -> None:
+        with self._blaming():
+            self._file.write(identity.sign(CONTEXT + self._digest.digest()))
+            self._file.flush()
+            os.fsync(self._file.fileno())
+            self._file.close()
+
+    def remove(self) -> None:
+        with contextlib.suppress(OSError):  # what could not be written need not be flushed
+            self._file.close()
+        self._path.unlink(missing_ok=True)
+
+    @contextlib.contextmanager
+    def _blaming(self) -> Any:
+        try:
+            yield
+        except OSError as error:
+            raise UnavailableError(f"{self._path}: cannot be written: {error.strerror}") from None

@@ -43,7 +43,12 @@ def train(data: str, protocol: str, tables: int, network: str) -> Report:
     """Run one experiment."""
     params = {"tables": tables, "depth": PAPER[data].depth, "buckets": 32, "learning_rate": 1.0}
     experiment = Experiment(
-        data=data, n_parties=PARTIES, protocol=protocol, params=params, network=network
+        data=data,
+        n_parties=PARTIES,
+        protocol=protocol,
+        params=params,
+        network=network,
+        dealer_link="none",
     )
     return run(experiment)[1]
 

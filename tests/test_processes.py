@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from privet.laboratory.local_federation import LocalFederation
-from tests.federation.harness import NAMES, model_of, prepare, rows
+from tests.federation.harness import NAMES, file_of, model_of, prepare, rows
 from tests.federation.test_training import plain_model, same_tests
 
 
@@ -130,6 +130,57 @@ def test_a_dealer_that_stays(trained: LocalFederation) -> None:
         finally:
             dealer.kill()
             dealer.communicate()
+
+
+def test_a_training_dealt_ahead(tmp_path: Path) -> None:
+    """Estimate, deal, hand over, train without a dealer: as commands, over TLS."""
+    local = prepare(tmp_path)
+    size = ("--samples=40", "--features=3,2")
+    command = [sys.executable, "-m", "privet", "estimate", f"--job={local.job}", *size, "--json"]
+    told = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)  # noqa: S603
+    assert set(told["seconds_by_dealer"]) == {"ahead", "own", "shared"}
+    assert told["seconds_by_dealer"]["ahead"] == told["seconds"]
+    folder = tmp_path / "dealt"
+    dealer = local.start("dealer", "train", f"--ahead={folder}", *size, "--log-format=json")
+    _, said = dealer.communicate(timeout=60)
+    assert dealer.returncode == 0, said
+    files = {name: folder / f"{name}.correlations" for name in NAMES}
+    room, *_, done = events(said)
+    taken = sum(path.stat().st_size for path in files.values())
+    assert (room["event"], room["bytes"]) == ("room", taken)
+    assert (done["event"], done["bytes"]) == ("done", taken)
+    for name, path in files.items():
+        path.replace(file_of(local, name))
+    running = {name: local.start(name, "train", "--wait=30") for name in NAMES}
+    for process in running.values():
+        _, said = process.communicate(timeout=60)
+        assert process.returncode == 0, said
+    assert same_tests(model_of(local), plain_model(local))
+    report = json.loads(local.report("shop", "train").read_text())
+    assert report["correlations"] == "ahead"
+    assert report["bytes_from_dealer"] > 0
+    # From the first table again, it takes a new dealing.
+    again = local.start("shop", "train", "--restart", "--log-format=json")
+    _, said = again.communicate(timeout=30)
+    last = events(said)[-1]
+    assert (again.returncode, last["code"], last["error"]) == (8, 8, "CorrelationError")
+    assert "shop.correlations: No such file" in last["text"]
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        (["--ahead=d", "--features=3,2"], "ahead: takes --samples and --features"),
+        (["--ahead=d", "--samples=40", "--features=3"], "features: '3' is not 2 numbers"),
+        (["--ahead=d", "--samples=40", "--features=3,2", "--done=3"], "done: 3 of 3 tables"),
+        (["--samples=40"], "are for --ahead"),
+    ],
+)
+def test_what_cannot_be_dealt_ahead(tmp_path: Path, options: list[str], complaint: str) -> None:
+    process = prepare(tmp_path).start("dealer", "train", *options)
+    _, said = process.communicate(timeout=30)
+    assert process.returncode == 3
+    assert complaint in said
 
 
 def test_errors_are_exit_codes_and_json(tmp_path: Path) -> None:

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from tests.boosting.test_federation import trial, within
 from tests.runtime.harness import measured_steps, play
 
 from privet import Experiment, run
-from privet.boosting.estimate import Estimate, estimate
+from privet.boosting.estimate import (
+    DEALERS,
+    HIDDEN,
+    REFERENCE,
+    Estimate,
+    estimate,
+    time_of,
+)
 from privet.runtime.counter import Cost
 
 
@@ -38,3 +47,21 @@ def test_the_estimate_of_a_training(task: str, reveal_loss: bool) -> None:
         assert Cost(found.rounds, found.online, found.offline) == setup + Cost(*left)
     nothing = estimate(program.federation, program.plan, 3)
     assert (nothing.rounds, nothing.online, nothing.offline) == (0, 0, 0)
+
+
+def test_the_time_by_where_the_dealer_is() -> None:
+    cost = Estimate(
+        rounds=1000, online=10_000_000, offline=50_000_000, memory=0, multiplications=10**9
+    )
+    ahead, own, shared = (time_of(cost, 0.005, 1e6, dealer=dealer) for dealer in DEALERS)
+    assert (ahead.delays, ahead.carrying, ahead.dealing) == (5.0, 10.0, 0.0)
+    assert ahead.total == pytest.approx(5 + 10 + (1 - HIDDEN) * ahead.computing)
+    # On a link of its own, the dealer's 50 s go on beside all that, and are the most of it.
+    assert replace(own, dealing=0.0) == ahead
+    assert own.total == own.dealing == pytest.approx(50 + 0.005 + REFERENCE.start)
+    # On one link the bytes add up.
+    assert shared.carrying == 60.0
+    assert shared.total == pytest.approx(5 + 60 + (1 - HIDDEN) * shared.computing)
+    # A dealer that keeps up costs nothing on a link of its own.
+    little = replace(cost, offline=1_000_000)
+    assert time_of(little, 0.005, 1e6, dealer="own").total == time_of(little, 0.005, 1e6).total

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -228,6 +229,22 @@ def test_parties_as_processes_give_the_same_costs() -> None:
     assert processes.rounds == threads.rounds
     assert processes.reveals == threads.reveals
     assert processes.seconds.offline > 0
+
+
+@pytest.mark.parametrize(("options", "dealer"), [({"ahead": True}, "ahead"), ({}, "own")])
+def test_where_the_dealer_is(options: dict[str, Any], dealer: str) -> None:
+    params = {"tables": 2, "depth": 2, "learning_rate": 1.0}
+    experiment = Experiment(data="breast-cancer", n_parties=2, params=params)
+    _, report = run(experiment.model_copy(update={"network": "1,1000", **options}))
+    assert report.same_tests == 1
+    assert report.dealer == dealer
+    assert (report.seconds.ahead > 0) == (dealer == "ahead")
+    times = report.estimated_seconds
+    assert times is not None
+    assert 0 < times.ahead <= min(times.own, times.shared)
+    _, loopback = run(experiment.model_copy(update={"network": "loopback", **options}))
+    assert loopback.dealer == ("ahead" if dealer == "ahead" else "none")
+    assert loopback.estimated_seconds is None
 
 
 def test_an_unknown_network() -> None:

@@ -3,7 +3,8 @@
 Delays and the link's rate are as given. Computing is what the reference machine takes for it, by a
 linear model of rounds, bytes and products, fitted to trainings at LAN speed
 (`python -m benchmarks.evidence calibrate`). While the link carries bytes, participants compute: of
-the smaller of the two times, only a part shows.
+the smaller of the two times, only a part shows. What the dealer sends takes time, too, unless it
+was sent before.
 """
 
 from __future__ import annotations
@@ -91,6 +92,11 @@ HIDDEN = 0.6
 """How much of the smaller of carrying and computing the larger one hides."""
 
 
+DEALERS = ("ahead", "own", "shared")
+"""Where the dealer's bytes are carried: before the training; meanwhile, on a link of the dealer's
+own, of the same delay and rate; or on the participants' link."""
+
+
 @dataclass(frozen=True)
 class Time:
     """Where the time of a training goes, in seconds."""
@@ -98,19 +104,30 @@ class Time:
     delays: float
     carrying: float
     computing: float
+    dealing: float = 0.0
+    """How long a link of the dealer's own is busy, beside all that."""
 
     @property
     def total(self) -> float:
-        """All of it; carrying and computing overlap."""
+        """All of it; carrying and computing overlap, and nobody can be done before the dealer."""
         small, large = sorted((self.carrying, self.computing))
-        return self.delays + large + (1 - HIDDEN) * small
+        return max(self.delays + large + (1 - HIDDEN) * small, self.dealing)
 
 
-def time_of(cost: Estimate, delay: float, rate: float, processes_per_core: float = 1.0) -> Time:
+def time_of(
+    cost: Estimate,
+    delay: float,
+    rate: float,
+    processes_per_core: float = 1.0,
+    dealer: str = "ahead",
+) -> Time:
     """Return the time of a training at a one-way delay in seconds and a rate in bytes a second.
 
-    The rate is shared by all traffic between participants. Processes that share a core wait for
-    each other.
+    The rate is shared by all traffic between participants, and the dealer's bytes are carried as
+    one of DEALERS. Processes that share a core wait for each other.
     """
+    assert dealer in DEALERS
     computing = REFERENCE.computing(cost) * max(1.0, processes_per_core)
-    return Time(cost.rounds * delay, cost.online / rate, computing)
+    carried = cost.online + (cost.offline if dealer == "shared" else 0)
+    dealing = REFERENCE.start + delay + cost.offline / rate if dealer == "own" else 0.0
+    return Time(cost.rounds * delay, carried / rate, computing, dealing)

@@ -101,11 +101,16 @@ def train_federated(
     protocol: str,
     *,
     network: str = "memory",
+    dealer_link: str = "own",
+    ahead: bool = False,
     new_columns: Sequence[FloatArray] | None = None,
     on_table: reference.OnTable | None = None,
     on_estimate: Callable[[Estimate], None] | None = None,
 ) -> Federated:
-    """Train with a secure protocol on this machine, and predict new columns, one array a party."""
+    """Train with a secure protocol on this machine, and predict new columns, one array a party.
+
+    `network`, `dealer_link` and `ahead` are those of `runtime.launcher.simulate`.
+    """
     check_parties(parties, label, params, protocol)
     names = tuple(party.owner for party in parties)
     federation = Federation(
@@ -134,7 +139,15 @@ def train_federated(
         def on_progress(done: int) -> None:
             tell(done, None)
 
-    outcome = simulate(trial, len(parties), inputs, network=network, on_progress=on_progress)
+    outcome = simulate(
+        trial,
+        len(parties),
+        inputs,
+        network=network,
+        dealer_link=dealer_link,
+        ahead=ahead,
+        on_progress=on_progress,
+    )
     return Federated(
         parts=[result.part for result in outcome.results],
         predictions=outcome.results[-1].predictions,

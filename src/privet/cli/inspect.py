@@ -12,11 +12,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from privet.boosting.estimate import DEALERS, time_of
 from privet.boosting.estimate import estimate as estimate_training
-from privet.boosting.estimate import time_of
-from privet.boosting.model import Feature
-from privet.cli.federate import JobFile
-from privet.errors import ParameterError
+from privet.cli.federate import JobFile, columns_of
+from privet.federation.ahead import numbered_features
 from privet.files.job import Job
 from privet.files.part_file import PartFile, load_part
 
@@ -105,18 +104,19 @@ def estimate(
 ) -> None:
     """Say what a job's training will take, before anybody starts it."""
     agreed = Job.read(job)
-    owners = _columns(features, agreed)
-    federation = agreed.federation(
-        tuple(Feature(str(j), owner) for owner, count in owners.items() for j in range(count))
-    )
+    federation = agreed.federation(numbered_features(agreed, columns_of(features, agreed)))
     found = estimate_training(federation, federation.plan(samples))
-    time = time_of(found, delay / 1000, rate * 1e6 / 8)
+    times = {
+        dealer: time_of(found, delay / 1000, rate * 1e6 / 8, dealer=dealer) for dealer in DEALERS
+    }
+    time = times["ahead"]
     figures = {
         "rounds": found.rounds,
         "bytes_online": found.online,
         "bytes_offline": found.offline,
         "memory": found.memory,
         "seconds": time.total,
+        "seconds_by_dealer": {dealer: found.total for dealer, found in times.items()},
         "seconds_of_delays": time.delays,
         "seconds_of_carrying": time.carrying,
         "seconds_of_computing": time.computing,
@@ -129,23 +129,13 @@ def estimate(
         f"between the participants        {found.online / 1e6:,.1f} MB",
         f"from the dealer                 {found.offline / 1e6:,.1f} MB",
         f"memory of a participant, about  {found.memory / 1e6:,.0f} MB",
-        f"time, about                     {time.total:,.0f} s",
+        f"time, about                     {time.total:,.0f} s, if correlations are dealt ahead",
+        f"{'':32}{times['own'].total:,.0f} s, with a dealer on a link of its own, of that rate",
+        f"{'':32}{times['shared'].total:,.0f} s, with a dealer on the participants' link",
         f"  delays of {f'{delay:g} ms':21} {time.delays:,.1f} s",
         f"  carrying at {f'{rate:g} Mbit/s':19} {time.carrying:,.1f} s",
         f"  computing                     {time.computing:,.1f} s on a 2.8 GHz core each, "
         "partly while bytes are carried",
+        f"  the dealer's own link         {times['own'].dealing:,.1f} s, while all that goes on",
     ):
         typer.echo(line)
-
-
-def _columns(text: str, job: Job) -> dict[str, int]:
-    try:
-        counts = [int(part) for part in text.split(",")]
-    except ValueError:
-        counts = []
-    if len(counts) != len(job.names) or min(counts) < 0 or not sum(counts):
-        raise ParameterError(
-            f"features: {text!r} is not {len(job.names)} numbers, one for each of "
-            f"{', '.join(job.names)}"
-        )
-    return dict(zip(job.names, counts, strict=True))

@@ -25,6 +25,11 @@ from privet.terms.objective import OBJECTIVES
 from privet.terms.params import spelled_out
 
 _TABLES_SHOWN = 10
+_PLACES = {
+    "ahead": "correlations dealt ahead",
+    "own": "dealer on a link of its own",
+    "shared": "dealer on the shared link",
+}
 
 
 @spelled_out(lambda field: Annotated[field.annotation, typer.Option(help=field.description)])
@@ -52,6 +57,16 @@ def simulate(
         str,
         typer.Option(help=f"Of a secure protocol: {', '.join(NETWORKS)}, or DELAY_MS,MBIT."),
     ] = "loopback",
+    dealer_link: Annotated[
+        str,
+        typer.Option(
+            help="Behind an emulated network, where a dealer that is there sends: on a link of its "
+            "own, on the shared one of the parties, or past them (none)."
+        ),
+    ] = "own",
+    ahead: Annotated[
+        bool, typer.Option("--ahead", help="Deal into files before the clock starts.")
+    ] = False,
     test_size: Annotated[float, typer.Option(help="Share of the rows set aside to test.")] = 0.2,
     seed: Annotated[int, typer.Option(help="Chooses the test rows.")] = 0,
     report: Annotated[str | None, typer.Option(help="Write the report there, as JSON.")] = None,
@@ -69,6 +84,8 @@ def simulate(
         n_parties=parties,
         protocol=protocol,
         network=network,
+        dealer_link=dealer_link,
+        ahead=ahead,
         params=params,
         label=label,
         id=id_,
@@ -151,14 +168,23 @@ def _show_costs(console: Console, report: Report) -> None:
     costs = Table(title=f"Training over network {report.network}", title_justify="left")
     for name in ("", "time", "sent", "rounds"):
         costs.add_column(name, justify="right" if name else "left")
+    dealt = "offline (dealt ahead)" if report.dealer == "ahead" else "offline (dealer)"
     rows = (
         ("setup", seconds.setup, sizes.setup_total, ""),
         ("online", seconds.online, sizes.online_total, f"{rounds.total:,}"),
-        ("offline (dealer)", seconds.offline, sizes.offline_total, ""),
+        (dealt, seconds.ahead or seconds.offline, sizes.offline_total, ""),
     )
     for name, time, size, count in rows:
         costs.add_row(name, f"{time:.2f} s", f"{size / 1e6:,.1f} MB", count)
     console.print(costs)
+    if report.estimated_seconds is not None:
+        times = Table(title="Time by where the dealer is", title_justify="left")
+        for name in ("", "estimated", "measured"):
+            times.add_column(name, justify="right" if name else "left")
+        for dealer, estimated in report.estimated_seconds.model_dump().items():
+            measured = f"{seconds.train:.1f} s" if dealer == report.dealer else ""
+            times.add_row(_PLACES[dealer], f"{estimated:.1f} s", measured)
+        console.print(times)
     told = Table(title="Revealed", title_justify="left")
     for name in ("what", "to", "how many"):
         told.add_column(name, justify="right" if name == "how many" else "left")

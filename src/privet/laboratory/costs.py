@@ -2,23 +2,41 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 
-from privet.laboratory.report import Bytes, Rounds, Seconds
+from privet.boosting.estimate import DEALERS, Estimate, time_of
+from privet.laboratory.report import Bytes, EstimatedSeconds, Rounds, Seconds
 from privet.runtime.launcher import Outcome
 from privet.runtime.meter import Meter
+from privet.runtime.network import Network
 
 # The steps of `boosting.federation.train`.
 _SETUP, _TABLE, _LEVEL = "setup", "table", "table/level"
 
 
-def seconds(outcome: Outcome, train: float) -> Seconds:
+def seconds(outcome: Outcome, wall: float) -> Seconds:
     """Return where the time went; the slowest participant's counts."""
     return Seconds(
-        train=train,
+        train=wall - outcome.ahead_seconds,
+        ahead=outcome.ahead_seconds,
         setup=max(meter.seconds[_SETUP] for meter in outcome.meters),
         online=max(meter.seconds[_TABLE] for meter in outcome.meters),
         offline=outcome.dealer_seconds,
+    )
+
+
+def estimated(cost: Estimate, network: Network, n_parties: int) -> EstimatedSeconds | None:
+    """Return what the cost model says of a training; None where nothing limits the network."""
+    if network.delay_ms is None or not network.shared:
+        return None
+    rate = network.mbit * 1e6 / 8
+    crowd = (n_parties + 1) / (os.cpu_count() or 1)
+    return EstimatedSeconds(
+        **{
+            dealer: time_of(cost, network.delay_ms / 1000, rate, crowd, dealer).total
+            for dealer in DEALERS
+        }
     )
 
 

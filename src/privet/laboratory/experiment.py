@@ -42,6 +42,10 @@ class Experiment(Config):
     protocol: str = DEFAULT_PROTOCOL
     network: str = "memory"
     """How the parties of a secure protocol are connected: see `privet.simulate`."""
+    dealer_link: str = "own"
+    """Where a dealer that is there sends, if the network is an emulated one: see there, too."""
+    ahead: bool = False
+    """Whether correlations are dealt into files before the participants start."""
     params: dict[str, Any] = Field(default_factory=dict)
     label: str | None = None
     id: str | None = None
@@ -57,7 +61,7 @@ def run(
 ) -> tuple[Model, Report]:
     """Run an experiment and return its model and report."""
     started = time.perf_counter()
-    Network.parse(experiment.network)
+    network = Network.parse(experiment.network, experiment.dealer_link)
     data = load_data(experiment.data, experiment.label, experiment.id, experiment.task)
     params = Params.parse({"task": data.task, **experiment.params})
     if data.frame.label is not None:
@@ -70,7 +74,15 @@ def run(
     parties = split_columns(train_rows, experiment.n_parties)
     new = split_columns(test_rows, experiment.n_parties)
     trained = train_on(
-        parties, new, params, experiment.protocol, experiment.network, on_table, on_estimate
+        parties,
+        new,
+        params,
+        experiment.protocol,
+        experiment.network,
+        experiment.dealer_link,
+        experiment.ahead,
+        on_table,
+        on_estimate,
     )
     model = trained.model
     plain = model
@@ -90,7 +102,11 @@ def run(
         plain_metrics=evaluate(params.objective, plain.predict(test_rows.columns), test_rows),
         same_tests=model.same_tests(plain, train_rows.columns),
         network=experiment.network,
+        dealer=_dealer(experiment, network),
         seconds=trained.seconds.model_copy(update={"total": time.perf_counter() - started}),
+        estimated_seconds=None
+        if trained.cost is None
+        else costs.estimated(trained.cost, network, experiment.n_parties),
         bytes=trained.bytes,
         rounds=trained.rounds,
         reveals=trained.reveals,
@@ -100,6 +116,12 @@ def run(
         tests=np.stack((model.feature, model.bucket), axis=2).tolist(),
     )
     return model, report
+
+
+def _dealer(experiment: Experiment, network: Network) -> str:
+    if experiment.ahead:
+        return "ahead"
+    return "none" if network.delay_ms is None else experiment.dealer_link
 
 
 def load_data(data: str, label: str | None, id_: str | None, task: str | None) -> DataSet:
@@ -132,6 +154,8 @@ class Trained:
     model: Model
     predictions: FloatArray
     seconds: Seconds
+    cost: Estimate | None = None
+    """What was known before, of a secure protocol."""
     bytes: Bytes = field(default_factory=Bytes)
     rounds: Rounds = field(default_factory=Rounds)
     reveals: list[Reveal] = field(default_factory=list)
@@ -144,6 +168,8 @@ def train_on(
     params: Params,
     protocol: str,
     network: str = "memory",
+    dealer_link: str = "own",
+    ahead: bool = False,
     on_table: OnTable | None = None,
     on_estimate: Callable[[Estimate], None] | None = None,
 ) -> Trained:
@@ -165,15 +191,24 @@ def train_on(
         model = train(bucketed, label, params, protocol, on_table)
         seconds = time.perf_counter() - started
         return Trained(model, model.predict(np.concatenate(columns)), Seconds(train=seconds))
+    found: list[Estimate] = []
+
+    def note(estimate: Estimate) -> None:
+        found.append(estimate)
+        if on_estimate is not None:
+            on_estimate(estimate)
+
     federated = train_federated(
         bucketed,
         label,
         params,
         protocol,
         network=network,
+        dealer_link=dealer_link,
+        ahead=ahead,
         new_columns=columns,
         on_table=on_table,
-        on_estimate=on_estimate,
+        on_estimate=note,
     )
     assert federated.predictions is not None
     levels = params.tables * params.depth
@@ -181,6 +216,7 @@ def train_on(
         join(federated.parts),
         federated.predictions,
         costs.seconds(federated.outcome, time.perf_counter() - started),
+        found[0],
         costs.traffic(federated.outcome.meters),
         costs.rounds(federated.outcome.meters[0], levels),
         reveals(federated.outcome.ledgers[0]),

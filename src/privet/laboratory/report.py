@@ -11,13 +11,16 @@ class Seconds(Reported):
 
     train: float
     """Bucketing and training; with a secure protocol, also starting the participants and the
-    predictions of the test rows."""
+    predictions of the test rows. Dealing is part of it as `dealer` says, and none of it if that was
+    done ahead."""
     total: float = 0.0
     """Everything from reading the data to the metrics."""
     setup: float = 0.0
     """Of `train`: what the participants share before the first table."""
     offline: float = 0.0
-    """The dealer's own computing, which goes on beside the participants'."""
+    """The dealer's own computing: beside the participants', or ahead."""
+    ahead: float = 0.0
+    """Dealing into files before the participants start; not part of `train`."""
     online: float = 0.0
     """Of `train`: the participants' work on all tables, waiting for each other included."""
 
@@ -30,9 +33,23 @@ class Bytes(Reported):
     online_max_party: int = 0
     """What the busiest participant sent."""
     offline_total: int = 0
-    """What the dealer sent. It does not pass the emulated link: it can be sent beforehand."""
+    """What the dealer sent."""
     setup_total: int = 0
     """What all participants sent each other before the first table."""
+
+
+class EstimatedSeconds(Reported):
+    """What the cost model says a training takes, for each place of the dealer's.
+
+    On this machine's cores and the report's network.
+    """
+
+    ahead: float
+    """With correlations that were dealt, and sent, before."""
+    own: float
+    """With a dealer that sends meanwhile, on a link of its own of the same delay and rate."""
+    shared: float
+    """With a dealer that sends on the participants' link."""
 
 
 class Rounds(Reported):
@@ -64,7 +81,12 @@ class Report(Reported):
     same_tests: float
     """The share of levels at which both models split the training rows in the same way."""
     network: str
+    dealer: str = "own"
+    """Where the dealer's bytes went: `ahead`, into files; or meanwhile on its `own` link, the
+    `shared` one of the participants, or `none`, past any emulated link."""
     seconds: Seconds
+    estimated_seconds: EstimatedSeconds | None = None
+    """Where the network is an emulated link that all share."""
     bytes: Bytes
     rounds: Rounds
     reveals: list[Reveal]

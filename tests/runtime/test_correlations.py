@@ -181,6 +181,20 @@ def test_every_changed_byte_is_found(paths: list[Path], dealer: Identity) -> Non
             FileSource(paths[0], dealer.fingerprint)
 
 
+def test_a_cover_that_is_nonsense(paths: list[Path], dealer: Identity) -> None:
+    """Whoever wrote it: a certificate of half a byte, a cover that is longer than its file."""
+    whole, certificate = paths[0].read_bytes(), dealer.certificate.hex().encode()
+    for changed in (
+        whole.replace(certificate, certificate[:-1] + b" ").replace(b' "', b'"'),
+        whole[:8] + b"\xff\xff\xff\xff" + whole[12:],
+        whole[:8] + (len(whole) + 1).to_bytes(4, "little") + whole[12:],
+        whole[:12] + b"[" * 1000,
+    ):
+        assert changed != whole
+        paths[0].write_bytes(changed)
+        refused(paths[0], dealer, "was cut short or changed")
+
+
 def test_bytes_behind_the_end_are_found(paths: list[Path], dealer: Identity) -> None:
     paths[0].write_bytes(paths[0].read_bytes() + b"x")
     refused(paths[0], dealer, "was cut short or changed")

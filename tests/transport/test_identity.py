@@ -6,10 +6,16 @@ from pathlib import Path
 
 import pytest
 from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from privet.config import check_name
 from privet.errors import ParameterError, UnavailableError
-from privet.transport.identity import create_identity, load_identity
+from privet.transport.identity import (
+    SIGNATURE_BYTES,
+    create_identity,
+    has_signed,
+    load_identity,
+)
 
 
 def test_keys_are_private(tmp_path: Path) -> None:
@@ -18,6 +24,22 @@ def test_keys_are_private(tmp_path: Path) -> None:
     assert made.certificate_file.stat().st_mode & 0o777 == 0o600
     assert load_identity(made.key_file, made.certificate_file) == made
     assert len(made.fingerprint) == 64
+
+
+def test_signatures(tmp_path: Path) -> None:
+    ann, bob = create_identity("ann", tmp_path), create_identity("bob", tmp_path)
+    signature = ann.sign(b"words")
+    assert len(signature) == SIGNATURE_BYTES
+    assert has_signed(ann.certificate, signature, b"words")
+    assert not has_signed(ann.certificate, signature, b"other words")
+    assert not has_signed(ann.certificate, signature[:-1], b"words")
+    assert not has_signed(bob.certificate, signature, b"words")
+    assert not has_signed(b"no certificate", signature, b"words")
+    key = ec.generate_private_key(ec.SECP256R1())
+    form = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    ann.key_file.write_bytes(key.private_bytes(serialization.Encoding.PEM, *form))
+    with pytest.raises(UnavailableError, match=r"ann\.key: signing takes an Ed25519 key"):
+        ann.sign(b"words")
 
 
 @pytest.mark.parametrize("taken", ["ann.key", "ann.crt"])

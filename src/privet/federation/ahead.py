@@ -182,7 +182,7 @@ class Dealt:
         work = Work.of(job, agreement.samples, agreement.features, agreement.stage[0])
         anew = f"{NEW_DEALING}: {work.order()}"
         ours = f"{self._problem}; " if self._problem else ""
-        told = {n: _shortened(dealing) for n, dealing in agreement.dealings.items()}
+        told = {n: f"dealing {dealing}" for n, dealing in agreement.dealings.items()}
         refuse_differences(
             channel,
             {"correlations": told},
@@ -194,7 +194,7 @@ class Dealt:
             _refuse(self._source, work.model_dump(), anew)
             self._source.take(self._record)
         except PrivetError:
-            channel.close()  # everybody finds the same
+            channel.close()  # as everybody does, who has its file of the same dealing
             raise
         return self._source
 
@@ -202,10 +202,6 @@ class Dealt:
         """Leave the file as it is."""
         if self._source is not None:
             self._source.close()
-
-
-def _shortened(dealing: str | None) -> str:
-    return _NONE if dealing in (None, _NONE) else f"dealing {str(dealing)[:12]}"
 
 
 def _check_own(

@@ -47,7 +47,7 @@ class Cover(Checked):
     participant: Annotated[str, Field(max_length=1000)]
     number: Annotated[int, Field(ge=0)]
     """Which of the participants it is."""
-    certificate: Annotated[str, Field(pattern="^[0-9a-f]+$")]
+    certificate: Annotated[str, Field(pattern="^([0-9a-f]{2})+$")]
     """The dealer's."""
     terms: dict[str, Any]
     """What it was dealt for: for whoever uses it to compare."""

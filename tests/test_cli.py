@@ -143,6 +143,28 @@ def test_an_interrupt_ends_it_quietly(
     assert "Traceback" not in capsys.readouterr().err
 
 
+def test_dealing_ahead_is_shown_apart(tmp_path: Path) -> None:
+    done = privet(
+        "simulate",
+        *("--data", "breast-cancer", "--parties", "2", "--tables", "1", "--depth", "1"),
+        *("--network", "1,1000", "--ahead", "--report", "report.json"),
+        cwd=tmp_path,
+    )
+    assert done.returncode == 0, done.stderr
+    report = json.loads((tmp_path / "report.json").read_text())
+    seconds, estimated = report["seconds"], report["estimated_seconds"]
+    for row in (
+        f"│ offline .dealt ahead. │ *{seconds['ahead']:.2f} s │",
+        f"│ correlations dealt ahead .* {estimated['ahead']:.1f} s │ *{seconds['train']:.1f} s │",
+        f"│ dealer on a link of its own │ *{estimated['own']:.1f} s │ *│",
+        f"│ dealer on the shared link .* {estimated['shared']:.1f} s │ *│",
+    ):
+        assert re.search(row, done.stdout), row
+    done = privet("simulate", "--data", "breast-cancer", "--dealer-link", "moon", cwd=tmp_path)
+    assert done.returncode == 3
+    assert "dealer_link: 'moon' is none of own, shared, none" in done.stderr
+
+
 def test_a_secure_protocol_shows_costs_and_reveals(tmp_path: Path) -> None:
     done = privet(
         "simulate",

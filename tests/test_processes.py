@@ -140,6 +140,13 @@ def test_a_training_dealt_ahead(tmp_path: Path) -> None:
     told = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)  # noqa: S603
     assert set(told["seconds_by_dealer"]) == {"ahead", "own", "shared"}
     assert told["seconds_by_dealer"]["ahead"] == told["seconds"]
+    shown = subprocess.run(command[:-1], capture_output=True, check=True, text=True).stdout  # noqa: S603
+    for dealer_is, words in (
+        ("ahead", "if correlations are dealt ahead"),
+        ("own", "with a dealer on a link of its own"),
+        ("shared", "with a dealer on the participants' link"),
+    ):
+        assert f" {told['seconds_by_dealer'][dealer_is]:,.0f} s, {words}" in shown
     folder = tmp_path / "dealt"
     dealer = local.start("dealer", "train", f"--ahead={folder}", *size, "--log-format=json")
     _, said = dealer.communicate(timeout=60)

@@ -339,15 +339,6 @@ class _Solver(Watched):
         self._check_reveals()
         return found
 
-    def reveal_choice(
-        self, choice: Share, owners: Sequence[int], details: int, what: tuple[str, str]
-    ) -> tuple[int, int]:
-        count = len(self.revealed)
-        self.revealed.append((self.step_name, np.delete(choice.part, 1 + self.index)))
-        self._check_reveals()
-        del self.revealed[count:]
-        return super().reveal_choice(choice, owners, details, what)
-
     def reveal_winner(
         self,
         finalists: Share,

@@ -218,12 +218,6 @@ class Watched(Party):
             self.revealed.append((self.step_name, value.part.copy()))
         return super().reveal(value, to, what)
 
-    def reveal_choice(
-        self, choice: Share, owners: Sequence[int], details: int, what: tuple[str, str]
-    ) -> tuple[int, int]:
-        self.revealed.append((self.step_name, np.delete(choice.part, 1 + self.index)))
-        return super().reveal_choice(choice, owners, details, what)
-
     def reveal_winner(
         self,
         finalists: Share,

@@ -89,8 +89,8 @@ class Job(Config):
     regression relative to the square of the label's unit, which only its holder knows."""
     prediction_bits: Annotated[int, Field(ge=0, le=MOST_PREDICTION_BITS)] | None = None
     """Predictions are rounded to 2^-prediction_bits before they are revealed: a classification's in
-    the score (the log-odds), a regression's in the label's unit, a power of two above twice its
-    root mean square. 10 and 12, if the job does not say."""
+    the score (the log-odds), a regression's in the label's unit, which is between its root mean
+    square and about twice that. 10 and 12, if the job does not say."""
     params: dict[str, Any] = Field(default_factory=dict)
     """Hyper-parameters by name, but for the task."""
     dealer: Contact

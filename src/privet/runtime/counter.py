@@ -86,13 +86,6 @@ class Counter(Blind):
         nbytes = Letter.of(value.ring, value.shape).nbytes
         self.add(Cost(rounds=1, online=len(to) * (self.n_parties - 1) * nbytes))
 
-    def reveal_choice(
-        self, choice: Share, owners: Sequence[int], details: int, what: tuple[str, str]
-    ) -> None:
-        """Count one round in which everybody sends everybody two elements."""
-        nbytes = Letter.of(choice.ring, (2,)).nbytes
-        self.add(Cost(rounds=1, online=self.n_parties * (self.n_parties - 1) * nbytes))
-
     def reveal_winner(
         self,
         finalists: Share,

@@ -84,12 +84,6 @@ class Dealer(Blind):
         """Learn nothing."""
         self.note(f"reveal {what} to {list(to)}")
 
-    def reveal_choice(
-        self, choice: Share, owners: Sequence[int], details: int, what: tuple[str, str]
-    ) -> None:
-        """Learn nothing."""
-        self.note(f"reveal {what} of {list(owners)}")
-
     def reveal_winner(
         self,
         finalists: Share,

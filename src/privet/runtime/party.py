@@ -222,26 +222,6 @@ class Party(Supplied):
         parts = [letter.read(theirs)[0].reshape(value.shape) for theirs in received.values()]
         return value.ring.reduce(add_up(value.ring, [value.part, *parts]))
 
-    def reveal_choice(
-        self, choice: Share, owners: Sequence[int], details: int, what: tuple[str, str]
-    ) -> tuple[int, int]:
-        """Reveal a choice to all and its detail to its owner, and record both."""
-        self.note(f"reveal {what} of {list(owners)}")
-        part, letter = choice.part, Letter.of(choice.ring, (2,))
-        received = self._exchange(
-            {self.names[k]: letter.write([part[[0, 1 + k]]]) for k in self._others},
-            dict.fromkeys(self._peers, letter.kind),
-        )
-        parts = [letter.read(theirs)[0] for theirs in received.values()]
-        total = choice.ring.reduce(add_up(choice.ring, [part[[0, 1 + self.index]], *parts]))
-        thing, detail = int(total[0]), int(total[1]) - 1
-        owner = owners[thing] if thing < len(owners) else None
-        if owner is None or not -1 <= detail < details or (detail >= 0) != (owner == self.index):
-            raise ResultError(f"the shares of a {what[0]} do not add up to one of {len(owners)}")
-        self.ledger.record(what[0], self.names, 1, self.step_name)
-        self.ledger.record(what[1], (self.names[owner],), 1, self.step_name)
-        return thing, detail
-
     def reveal_winner(
         self,
         finalists: Share,

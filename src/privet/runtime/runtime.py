@@ -107,18 +107,6 @@ class Runtime(ABC):
         """Reveal a value in plain to some participants, and return it to them; None to others."""
 
     @abstractmethod
-    def reveal_choice(
-        self, choice: Share, owners: Sequence[int], details: int, what: tuple[str, str]
-    ) -> tuple[int, int] | None:
-        """Reveal which of several things was chosen to all, and a detail of it to its owner alone.
-
-        `choice[0]` is the chosen thing; `choice[1 + m]`, which goes to m, is the detail plus one if
-        participant m owns the thing, and zero otherwise. One round. Returns the thing and the
-        detail, -1 to those who do not own it. Raises ResultError if there is no such thing, or it
-        has no such detail of `details`.
-        """
-
-    @abstractmethod
     def reveal_winner(
         self,
         finalists: Share,
@@ -130,7 +118,8 @@ class Runtime(ABC):
 
         A finalist stands for some thing. Row 0, for all, is the number of the thing plus one; row
         1 + m, for participant m, is a detail of it plus one if m owns the thing, and zero
-        otherwise. One round. Returns and raises what `reveal_choice` does; thing j has
+        otherwise. One round. Returns the thing and the detail, -1 to those who do not own it.
+        Raises ResultError if there is no such thing, or it has no such detail: thing j has
         `details[j]` of them.
         """
 

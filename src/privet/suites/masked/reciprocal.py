@@ -6,7 +6,7 @@
     3. z = top / m, a Fourier series: bits are dropped, and it is masked (one opening).
 
 So x / y is x P times z, with a public factor. Bounds and errors are in
-docs/decisions/0021-reciprocals.md.
+docs/decisions/0024-reciprocals.md.
 """
 
 from __future__ import annotations

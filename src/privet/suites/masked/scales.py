@@ -3,7 +3,7 @@
 Sums of derivatives are in rings just wide enough for them. A sum of second derivatives plus l2, y,
 falls into one of a few classes, whose bounds grow by a ratio R: l2 R^e <= y < l2 R^(e+1). Times
 R^(E-e), it is between 1/R and 1 of what is public, and so its reciprocal is smooth
-(docs/decisions/0021-reciprocals.md).
+(docs/decisions/0024-reciprocals.md).
 
 Everything here is computed in integers and fractions, and comes out the same at everybody.
 """

@@ -128,10 +128,10 @@ class MaskedSuite(Suite):
         return TrainedTable(features, buckets, leaves, loss)
 
     def loss_of(self, revealed: RingArray) -> float:
-        """Return a mean from a sum over N divided by a power of two."""
-        n_samples = self.plan.n_samples
+        """Return a mean from a sum over N divided by a power of two, in the label's own unit."""
+        n_samples, stretch = self.plan.n_samples, float(self._scales.units.stretch)
         scale = (1 << n_samples.bit_length()) / (n_samples << LOSS_BITS)
-        return float(revealed[0]) * scale
+        return float(revealed[0]) * scale / stretch**2
 
     @classmethod
     def infer(cls, runtime: Runtime, tests: AppliedTests, leaf_values: Share) -> Share:

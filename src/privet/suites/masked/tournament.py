@@ -22,7 +22,8 @@ from privet.arithmetic.rings import Z8, integers_modulo
 from privet.arithmetic.shares import Share, stack
 from privet.gates.lookup import lookup, lookup_size
 from privet.gates.masked import Lifted, Masked, mask
-from privet.gates.threshold import Comparison, compare, one, step, usual_digits, veil
+from privet.gates.threshold import Comparison, compare, one, step, usual_digits
+from privet.gates.veil import veil
 from privet.runtime.runtime import Runtime
 
 SCORES = integers_modulo(36)

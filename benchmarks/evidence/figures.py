@@ -36,16 +36,18 @@ def available(folder: Path) -> list[str]:
     return [name for name, (section, _) in _FIGURES.items() if (folder / f"{section}.csv").exists()]
 
 
-def _save(figure: Any, path: Path) -> None:
+def save(figure: Any, path: Path) -> None:
+    """Write a figure, as SVG and as PNG."""
     figure.tight_layout()
     figure.savefig(path.with_suffix(".svg"), metadata={"Date": None})
     figure.savefig(path.with_suffix(".png"))
     plt.close(figure)
 
 
-def _line(
+def line(
     axes: Any, number: int, label: str, points: Sequence[tuple[float, float]], **more: Any
 ) -> None:
+    """Draw one line, in the colour and with the mark of its number."""
     points = sorted(points)
     style = {"color": COLOURS[number % 7], "marker": MARKS[number % 7], "markersize": 4, **more}
     axes.plot([x for x, _ in points], [y for _, y in points], label=label, **style)
@@ -66,10 +68,10 @@ def _learning(path: Path, found: dict[str, list[Point]]) -> None:
             if points:
                 # Others lie upon it, mostly.
                 wide = {"linewidth": 5, "alpha": 0.4} if protocol == "plain" else {}
-                _line(axes, number, protocol, points, **wide)
+                line(axes, number, protocol, points, **wide)
         axes.set(title=data, xlabel="tables", ylabel="RMSE" if regression else "test error")
         axes.legend()
-    _save(figure, path)
+    save(figure, path)
 
 
 def _both(
@@ -82,21 +84,21 @@ def _both(
         figure, (left, right) = plt.subplots(1, 2, figsize=(7.5, 3))
         measured = [(float(row[column]), float(row["seconds"])) for row in rows]
         model = [(float(row[column]), predicted(row).total) for row in rows]
-        _line(left, 0, "masked, measured", measured)
-        _line(left, 1, "masked, cost model", model)
+        line(left, 0, "masked, measured", measured)
+        line(left, 1, "masked, cost model", model)
         left.set(xlabel=label, ylabel="seconds")
         traffic = [
             (float(r[column]), (float(r["online_bytes"]) + float(r["setup_bytes"])) / 1e6)
             for r in rows
         ]
         offline = [(float(row[column]), float(row["offline_bytes"]) / 1e6) for row in rows]
-        _line(right, 0, "masked, between participants", traffic)
-        _line(right, 2, "masked, from the dealer", offline)
+        line(right, 0, "masked, between participants", traffic)
+        line(right, 2, "masked, from the dealer", offline)
         if against_paper:
             theirs = [(float(row[column]), *by_paper(row)) for row in rows]
-            _line(left, 3, "paper's protocol, cost model", [(x, t.total) for x, _, t in theirs])
+            line(left, 3, "paper's protocol, cost model", [(x, t.total) for x, _, t in theirs])
             sent = [(x, cost.online / 1e6) for x, cost, _ in theirs]
-            _line(right, 3, "paper's protocol, between participants", sent)
+            line(right, 3, "paper's protocol, between participants", sent)
         right.set(xlabel=label, ylabel="MB")
         for axes in (left, right):
             if log or against_paper:
@@ -106,7 +108,7 @@ def _both(
                 axes.set_ylim(bottom=0)
             axes.set(xscale="log") if log else axes.locator_params(axis="x", nbins=5)
             axes.legend(fontsize=7, loc="upper left")
-        _save(figure, path)
+        save(figure, path)
 
     return function
 
@@ -124,11 +126,11 @@ def _parameters(data: str) -> Callable[[Path, dict[str, list[Point]]], None]:
                     for row in rows
                     if int(row["samples"]) == samples
                 ]
-                _line(axes, number, f"N = {samples:,}", points)
+                line(axes, number, f"N = {samples:,}", points)
             axes.set(xlabel=column, ylabel="seconds", ylim=(0, None))
             axes.legend()
         figure.suptitle(data)
-        _save(figure, path)
+        save(figure, path)
 
     return function
 
@@ -151,7 +153,7 @@ def _model(path: Path, found: dict[str, list[Point]]) -> None:
     axes.plot([1, high], [1, high], color="0.6", linewidth=1)
     axes.set(xscale="log", yscale="log", xlabel="measured seconds", ylabel="cost model")
     axes.legend(fontsize=7)
-    _save(figure, path)
+    save(figure, path)
 
 
 _FIGURES: dict[str, tuple[str, Callable[[Path, dict[str, list[Point]]], None]]] = {

@@ -46,7 +46,7 @@ def measure(row: Row) -> list[Figures]:
         buckets=row.buckets,
         learning_rate=1.0,
     )
-    about = {**asdict(row), **_environment(), "command": row.command}
+    about = {**asdict(row), **environment(), "command": row.command}
     about |= {"samples": rows.n_samples, "features": len(rows.names), "task": loaded.task}
     about["delay_ms"] = Network.parse(row.network).delay_ms
     if row.section == "learning":
@@ -212,7 +212,8 @@ def cost_of(row: Row, parties: list[Any], params: Params) -> Estimate:
     return estimate(federation, federation.plan(parties[0].n_samples))
 
 
-def _environment() -> Figures:
+def environment() -> Figures:
+    """Return what figures depend on beside the code: versions, machine, date."""
     git = subprocess.run(
         ["git", "describe", "--always", "--dirty"],  # noqa: S607
         capture_output=True,

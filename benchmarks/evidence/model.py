@@ -35,6 +35,12 @@ def cost_of(row: Mapping[str, str]) -> Estimate:
 
 def by_paper(row: Mapping[str, str]) -> tuple[Estimate, Time]:
     """Return what the same training would cost by the paper's protocol, and its time."""
+    cost = counted(row, "paper")
+    return cost, _time(row, cost)
+
+
+def counted(row: Mapping[str, str], protocol: str) -> Estimate:
+    """Return what a training of a row's sizes costs by a protocol, counted without training."""
     parties = tuple(f"party{number}" for number in range(int(row["parties"])))
     owners = [
         parties[k]
@@ -44,15 +50,14 @@ def by_paper(row: Mapping[str, str]) -> tuple[Estimate, Time]:
     sizes = {name: int(row[name]) for name in ("tables", "depth", "buckets")}
     params = Params(task=row["task"], learning_rate=1.0, **sizes)
     federation = Federation(
-        protocol="paper",
+        protocol=protocol,
         params=params,
         parties=parties,
         features=tuple(Feature(str(j), owner) for j, owner in enumerate(owners)),
         active=len(parties) - 1,
         prediction_bits=params.objective.prediction_bits,
     )
-    cost = estimate(federation, federation.plan(int(row["samples"])))
-    return cost, _time(row, cost)
+    return estimate(federation, federation.plan(int(row["samples"])))
 
 
 def _time(row: Mapping[str, str], cost: Estimate) -> Time:

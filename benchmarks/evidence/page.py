@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from benchmarks.evidence.markdown import table, wrapped
 from benchmarks.evidence.measure import load
 from benchmarks.evidence.model import has_time, lies_on_disk, predicted
 from benchmarks.evidence.rows import NETWORKS, PAPER
@@ -18,16 +18,8 @@ _FAR = 0.2
 def write(folder: Path, page: Path, drawn: Sequence[str], quick: bool) -> None:
     """Write the page; a quick one says that it is one."""
     found = {path.stem: load(path) for path in sorted(folder.glob("*.csv"))}
-    text = "\n".join(_lines(found, folder.name, drawn, quick))
-    lines = [line for long in text.rstrip().split("\n") for line in _wrapped(long)]
-    page.write_text("\n".join(lines) + "\n", encoding="utf-8")
-
-
-def _wrapped(line: str) -> list[str]:
-    """Wrap a paragraph, which is one line; tables, figures and titles stay as they are."""
-    if line.startswith(("|", "#", "!", "    ")):
-        return [line]
-    return textwrap.wrap(line, 100, break_long_words=False, break_on_hyphens=False) or [""]
+    text = wrapped(_lines(found, folder.name, drawn, quick))
+    page.write_text(text, encoding="utf-8")
 
 
 def _lines(found: dict[str, Rows], folder: str, drawn: Sequence[str], quick: bool) -> Iterator[str]:
@@ -60,14 +52,6 @@ def _where(rows: Rows) -> str:
     return f"({'; '.join(places)}.)"
 
 
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    yield f"| {' | '.join(head)} |"
-    yield f"|{'|'.join(' --- ' for _ in head)}|"
-    for row in rows:
-        yield f"| {' | '.join(row)} |"
-    yield ""
-
-
 def _accuracy(rows: Rows) -> Iterator[str]:
     yield "## Accuracy (the paper's Table III)\n"
     yield (
@@ -84,7 +68,7 @@ def _accuracy(rows: Rows) -> Iterator[str]:
                 last = max(mine, key=lambda row: int(row["table"]), default=None)
                 cells.append(f"{float(last[metric]):.4f}" if last and last.get(metric) else "")
             body.append([f"{data}, {metric}", f"{value:g}", *cells])
-    yield from _table(["", "the paper, printed", *protocols], body)
+    yield from table(["", "the paper, printed", *protocols], body)
 
 
 def _efficiency(rows: Rows, quick: bool) -> Iterator[str]:
@@ -144,7 +128,7 @@ def _efficiency(rows: Rows, quick: bool) -> Iterator[str]:
         "rounds",
         "MB memory",
     )
-    yield from _table(head, body)
+    yield from table(head, body)
     if not quick:
         yield f"Over the paper's printed figures, at its own network: {'; '.join(best)}.\n"
 
@@ -235,7 +219,7 @@ def _cost_model(found: dict[str, Rows], folder: str, drawn: Sequence[str]) -> It
         f"Of {count} rows, {near} are predicted within {100 * _FAR:.0f} percent; rounds and bytes are "
         f"{'exact in all' if exact else 'NOT exact in all'}. The others:\n"
     )
-    yield from _table(("section", "row", "measured s", "predicted s", "off by", "why"), body)
+    yield from table(("section", "row", "measured s", "predicted s", "off by", "why"), body)
 
 
 def _why(row: dict[str, str]) -> str:

@@ -11,7 +11,8 @@ export PRIVET_DATA ?= $(abspath ../shared/data)
 endif
 
 .PHONY: setup demo test test-mutants lint format bench-reference bench-gates bench-paper \
-        bench-protocols bench-attack bench-chaos bench-checkpoints bench-serving bench bench-quick clean
+        bench-protocols bench-attack bench-chaos bench-checkpoints bench-serving bench-growth \
+        bench bench-quick clean
 
 setup: $(READY)
 
@@ -76,6 +77,9 @@ bench-checkpoints: setup
 
 bench-serving: setup
 	$(BIN)/python benchmarks/serving.py
+
+bench-growth: setup
+	$(BIN)/python -m benchmarks.growth
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

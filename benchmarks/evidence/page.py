@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from benchmarks import growth
+from benchmarks.evidence.kept import read
 from benchmarks.evidence.markdown import table, wrapped
 from benchmarks.evidence.measure import load
 from benchmarks.evidence.model import has_time, lies_on_disk, predicted
@@ -18,7 +20,7 @@ _FAR = 0.2
 def write(folder: Path, page: Path, drawn: Sequence[str], quick: bool) -> None:
     """Write the page; a quick one says that it is one."""
     found = {path.stem: load(path) for path in sorted(folder.glob("*.csv"))}
-    text = wrapped(_lines(found, folder.name, drawn, quick))
+    text = wrapped([*_lines(found, folder.name, drawn, quick), *_programs(folder)])
     page.write_text(text, encoding="utf-8")
 
 
@@ -30,8 +32,8 @@ def _lines(found: dict[str, Rows], folder: str, drawn: Sequence[str], quick: boo
             "the paper's, whatever the text below says of their sizes.**\n"
         )
     yield (
-        f"Written by `python -m benchmarks.evidence show` from the CSV files in [{folder}/]({folder}/), whose every row has the command that "
-        "measured it, the versions, the machine and the date. All participants and the dealer share one machine.\n"
+        f"Written by `python -m benchmarks.evidence show` from the CSV and JSON files in [{folder}/]({folder}/), which have the command that "
+        "measured each row, the versions, the machine and the date. All participants and the dealer share one machine.\n"
     )
     if "learning" in found:
         yield from _accuracy(found["learning"])
@@ -44,6 +46,14 @@ def _lines(found: dict[str, Rows], folder: str, drawn: Sequence[str], quick: boo
     if "long" in found:
         yield from _largest(found["long"])
     yield from _cost_model(found, folder, drawn)
+
+
+def _programs(folder: Path) -> Iterator[str]:
+    """Yield the sections of programs that keep their figures as JSON."""
+    for program in (growth,):
+        path = folder / f"{program.NAME}.json"
+        if path.exists():
+            yield from program.section(read(path))
 
 
 def _where(rows: Rows) -> str:

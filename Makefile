@@ -11,7 +11,7 @@ export PRIVET_DATA ?= $(abspath ../shared/data)
 endif
 
 .PHONY: setup demo test test-mutants lint format bench-reference bench-gates bench-paper \
-        bench-protocols bench-attack bench-chaos bench-checkpoints bench-serving bench-growth \
+        bench-protocols bench-attack bench-chaos bench-checkpoints bench-serving bench-same-tests bench-growth \
         bench bench-quick clean
 
 setup: $(READY)
@@ -77,6 +77,9 @@ bench-checkpoints: setup
 
 bench-serving: setup
 	$(BIN)/python benchmarks/serving.py
+
+bench-same-tests: setup
+	$(BIN)/python -m benchmarks.same_tests
 
 bench-growth: setup
 	$(BIN)/python -m benchmarks.growth

@@ -3,9 +3,62 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
-from benchmarks import growth
+import numpy as np
+import pytest
+from benchmarks import growth, same_tests
 from benchmarks.evidence.kept import keep, read
+
+from privet import Params, load_dataset
+from privet.boosting.binning import bucket_columns
+from privet.boosting.trainer import train
+from privet.data.partition import split_columns
+
+PARAMS = Params(task="classification", tables=2, depth=3, buckets=8, learning_rate=1.0)
+
+
+def cancer(rows: int, parties: int = 2) -> tuple[list[Any], Any]:
+    frame = load_dataset("breast-cancer").frame.take(np.arange(rows))
+    frame = frame.select(frame.names[:6])
+    columns = [
+        bucket_columns(party.name, party.frame.names, party.frame.columns, PARAMS.buckets)
+        for party in split_columns(frame, parties)
+    ]
+    return columns, frame.label
+
+
+def test_the_reference_follows_itself_without_a_difference() -> None:
+    parties, label = cancer(300)
+    model = train(parties, label, PARAMS)
+    buckets = np.concatenate([party.buckets for party in parties])
+    found = list(same_tests.follow(model, buckets, label, PARAMS))
+    assert [place for place, _ in found] == list(np.ndindex(2, 3))
+    assert all(chosen == 0.0 and not differs for _, (_, chosen, differs) in found)
+    assert all(runner_up > 0.0 for _, (runner_up, _, _) in found)
+
+
+def test_a_worse_test_is_told_from_the_best() -> None:
+    scores = -np.array([[8.0, 4.0, 8.0 * (1 - 1e-7)], [8.0, 1.0, 2.0]])
+    # The second feature's first cut parts rows as the first feature's first, the other way round.
+    buckets = np.array([[0, 1, 2, 3], [1, 0, 0, 0]], dtype=np.uint8)
+    judged = [same_tests.judge(scores, buckets, test) for test in ((0, 0), (1, 0), (0, 2), (0, 1))]
+    assert [differs for _, _, differs in judged] == [False, False, True, True]
+    assert [chosen for _, chosen, _ in judged] == pytest.approx([0, 0, 1e-7, 0.5])
+    assert [runner_up for runner_up, _, _ in judged] == pytest.approx([1e-7] * 4)
+    levels = [same_tests.Level("made", 0, 0, n, *found) for n, found in enumerate(judged)]
+    summary = same_tests.summary(levels)
+    assert (summary["differ"], summary["close"], summary["too_far"]) == (2, 4, 1)
+
+
+def test_masked_is_followed(tmp_path: Path) -> None:
+    levels = list(same_tests.levels_of("breast-cancer", 0, PARAMS, rows=100))
+    found = same_tests.summary(levels)
+    assert (found["levels"], found["too_far"]) == (6, 0)
+    sets = [{"data": "breast-cancer", "seeds": 1, **found}]
+    figures = {"close": 3e-6, "run_seconds": 1.0, "sets": sets, "all": found}
+    kept = keep(tmp_path / "same-tests.json", figures, "make bench-same-tests")
+    assert "| breast-cancer | 1 | 6 |" in "\n".join(same_tests.section(kept))
 
 
 def test_counts_are_what_a_training_takes(tmp_path: Path) -> None:

@@ -1,0 +1,115 @@
+"""Public tables beyond the paper's, as data sets: to try what holds on those on others too.
+
+`adult`, `bank` and `dry-bean` are read from the folder `raw` in PRIVET_DATA, as their publishers
+have them; the others come with scikit-learn. Text becomes codes, in the order of the alphabet; what
+is empty or `?` is missing.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from privet.data.datasets import DataSet, load_dataset
+from privet.data.frame import Frame
+from privet.errors import UnavailableError
+
+
+@cache
+def load(name: str) -> DataSet:
+    """Return a data set of the paper's, or of the others."""
+    return _LOADERS[name]() if name in _LOADERS else load_dataset(name)
+
+
+def _raw(file_name: str, **options: Any) -> Any:
+    import pandas as pd
+
+    path = Path(os.environ.get("PRIVET_DATA", ".")) / "raw" / file_name
+    if not path.exists():
+        raise UnavailableError(f"there is no {path}: set PRIVET_DATA to the folder above raw")
+    return pd.read_csv(path, skipinitialspace=True, na_values=["?"], **options)
+
+
+def _adult() -> DataSet:
+    table = _raw("adult.data.gz", header=None)
+    table.columns = [f"column{number}" for number in range(1, 16)]
+    return _classes("adult", table.iloc[:, :-1], table.iloc[:, -1] == ">50K")
+
+
+def _bank() -> DataSet:
+    table = _raw("bank.csv.gz", sep=";")
+    return _classes("bank", table.drop(columns="y"), table["y"] == 1)
+
+
+def _dry_bean() -> DataSet:
+    """Return the two commonest kinds, which look much alike."""
+    table = _raw("dry_bean.csv.gz")
+    table = table[table["Class"].isin(["DERMASON", "SIRA"])]
+    features = table.drop(columns=["Bean ID", "Class"])
+    return _classes("dry-bean", features, table["Class"] == "SIRA")
+
+
+def _classes(name: str, features: Any, positive: Any) -> DataSet:
+    columns = [_numbers(features[column]) for column in features]
+    label = positive.to_numpy(dtype=np.float64)
+    frame = Frame(tuple(map(str, features.columns)), np.stack(columns), label=label)
+    return DataSet(name, "classification", frame)
+
+
+def _numbers(column: Any) -> Any:
+    """Return numbers as they are, and texts as codes."""
+    if column.dtype.kind in "iuf":
+        return column.to_numpy(dtype=np.float64)
+    codes, _ = column.factorize(sort=True)
+    return np.where(codes < 0, np.nan, codes)
+
+
+def _diabetes() -> DataSet:
+    from sklearn.datasets import load_diabetes
+
+    return _made("diabetes", "regression", *load_diabetes(return_X_y=True))
+
+
+def _friedman() -> DataSet:
+    from sklearn.datasets import make_friedman1
+
+    made = make_friedman1(n_samples=10_000, noise=1.0, random_state=5)
+    return _made("friedman-1", "regression", *made)
+
+
+def _hastie() -> DataSet:
+    from sklearn.datasets import make_hastie_10_2
+
+    data, label = make_hastie_10_2(n_samples=10_000, random_state=6)
+    return _made("hastie-10-2", "classification", data, label > 0)
+
+
+def _digits() -> DataSet:
+    """Return images of digits: below 5, or not. Most pixels have few values."""
+    from sklearn.datasets import load_digits
+
+    data, label = load_digits(return_X_y=True)
+    return _made("digits", "classification", data, label >= 5)
+
+
+def _made(name: str, task: str, data: Any, label: Any) -> DataSet:
+    names = tuple(f"x{number}" for number in range(1, data.shape[1] + 1))
+    columns = np.ascontiguousarray(data.T, dtype=np.float64)
+    return DataSet(name, task, Frame(names, columns, label=label.astype(np.float64)))
+
+
+_LOADERS: dict[str, Callable[[], DataSet]] = {
+    "adult": _adult,
+    "bank": _bank,
+    "dry-bean": _dry_bean,
+    "diabetes": _diabetes,
+    "friedman-1": _friedman,
+    "hastie-10-2": _hastie,
+    "digits": _digits,
+}
+OTHERS = tuple(_LOADERS)

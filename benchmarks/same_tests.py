@@ -1,0 +1,219 @@
+"""Whether `masked` chooses the reference's tests, and how close candidates are where it does not.
+
+    python -m benchmarks.same_tests [DATA ...] [--seeds 10] [--other-seeds 3] [--quick]
+
+Trains by `masked`, four participants as threads of this process, on several splits into training
+and test rows: the paper's data sets with its parameters, others with those of Credit. Then the
+reference follows: level by level it scores all candidates on the nodes that `masked` made, and
+goes on by the test that `masked` chose. Two tests that part all training rows alike are the same.
+
+Rounding may confuse candidates whose scores agree to 3e-6 of themselves. The program ends with 1 if
+a test was chosen whose score is further from the best. `ties.py` shows where the rounding is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+
+import numpy as np
+
+from benchmarks.evidence.kept import Figures, keep, results, where
+from benchmarks.evidence.markdown import table, wrapped
+from benchmarks.evidence.rows import PAPER
+from benchmarks.public_data import OTHERS, load
+from privet import Params
+from privet.arrays import BucketArray, FloatArray
+from privet.boosting.binning import bucket_columns
+from privet.boosting.model import Model
+from privet.boosting.reference import bucket_sums, candidate_scores, summable
+from privet.boosting.trainer import train
+from privet.data.partition import split_columns, split_rows
+
+NAME = "same-tests"
+CLOSE = 3e-6
+"""Candidates whose scores differ by a smaller share of the best may be confused by rounding."""
+_EQUAL = 1e-9
+"""Tests that part rows alike have equal scores, but for the last bits of float64."""
+_SIZES = {name: (printed.tables, printed.depth) for name, printed in PAPER.items()}
+_OTHER_SIZES = _SIZES["credit"]
+_PARTIES = 4
+_QUICK_ROWS = 500
+
+Test = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Level:
+    """One level of a table that was trained."""
+
+    data: str
+    seed: int
+    table: int
+    level: int
+    runner_up: float
+    """How far the second best candidate's score is from the best, as a share of it."""
+    chosen: float
+    """How far the score of the chosen test is: 0 where it is the reference's."""
+    differs: bool
+
+
+def levels_of(data: str, seed: int, params: Params, rows: int = 0) -> Iterator[Level]:
+    """Train on one split; yield what the reference makes of every level."""
+    frame, _ = split_rows(load(data).frame, 0.2, seed)
+    if rows:
+        frame = frame.take(np.arange(min(rows, frame.n_samples)))
+    assert frame.label is not None
+    parties = [
+        bucket_columns(party.name, party.frame.names, party.frame.columns, params.buckets)
+        for party in split_columns(frame, _PARTIES)
+    ]
+    model = train(parties, frame.label, params, "masked")
+    buckets = np.concatenate([party.buckets for party in parties])
+    for (number, level), found in follow(model, buckets, frame.label, params):
+        yield Level(data, seed, number, level, *found)
+
+
+def follow(
+    model: Model, buckets: BucketArray, label: FloatArray, params: Params
+) -> Iterator[tuple[tuple[int, int], tuple[float, float, bool]]]:
+    """Train by the reference, but with the tests of a model; yield its view of each of them."""
+    objective = params.objective
+    target = objective.targets(label)
+    score = np.full(target.shape, params.start(label))
+    everything = np.ones(len(label), dtype=np.bool_)
+    for number in range(params.tables):
+        g, h = (summable(values) for values in objective.derivatives(score, target))
+        node = np.zeros(len(label), dtype=np.intp)
+        for level in range(params.depth):
+            sums = bucket_sums(buckets, everything, node, 1 << level, g, h, params.buckets)
+            test = int(model.feature[number, level]), int(model.bucket[number, level])
+            yield (number, level), judge(candidate_scores(sums, params.l2), buckets, test)
+            node = 2 * node + (buckets[test[0]] > test[1])
+        leaf_g, leaf_h = (
+            np.stack([np.bincount(node, weights=row, minlength=params.leaves) for row in rows])
+            for rows in (g, h)
+        )
+        score += (-params.learning_rate * leaf_g / (leaf_h + params.l2))[:, node]
+
+
+def judge(scores: FloatArray, buckets: BucketArray, test: Test) -> tuple[float, float, bool]:
+    """Return how far the second best score and the chosen one are from the best; if it differs."""
+    order = np.argsort(scores, axis=None, kind="stable")
+    best = _test(order[0], scores)
+    if scores[best] == 0.0:  # nothing is left to learn, and all candidates are equal
+        return 0.0, 0.0, False
+
+    def gap(other: Test) -> float:
+        return float(1.0 - scores[other] / scores[best])
+
+    others = (_test(place, scores) for place in order[1:])
+    second = next((o for o in others if gap(o) > _EQUAL or not _alike(buckets, best, o)), None)
+    runner_up = 1.0 if second is None else gap(second)
+    if _alike(buckets, best, test):
+        return runner_up, 0.0, False
+    return runner_up, gap(test), True
+
+
+def _test(place: int, scores: FloatArray) -> Test:
+    feature, bucket = divmod(int(place), scores.shape[1])
+    return feature, bucket
+
+
+def _alike(buckets: BucketArray, one: Test, other: Test) -> bool:
+    """Tell whether two tests part all rows alike, whichever side is called left."""
+    same = (buckets[one[0]] <= one[1]) == (buckets[other[0]] <= other[1])
+    return bool(same.all() or not same.any())
+
+
+def summary(levels: Sequence[Level]) -> Figures:
+    """Return what is told of the levels of a data set."""
+    close = [level for level in levels if level.runner_up < CLOSE]
+    differ = [level for level in levels if level.differs]
+    return {
+        "levels": len(levels),
+        "close": len(close),
+        "closest": min(level.runner_up for level in levels),
+        "differ": len(differ),
+        "furthest_chosen": max((level.chosen for level in differ), default=0.0),
+        "too_far": sum(level.chosen >= CLOSE for level in differ),
+    }
+
+
+def main() -> int:
+    """Measure, keep the figures, print the section of the page."""
+    started = time.perf_counter()
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("data", nargs="*", default=[*_SIZES, *OTHERS])
+    parser.add_argument("--seeds", type=int, default=10, help="splits of the paper's data sets")
+    parser.add_argument("--other-seeds", type=int, default=3, help="splits of the others")
+    parser.add_argument("--quick", action="store_true", help="500 rows, 2 tables, one seed")
+    arguments = parser.parse_args()
+    sets, every = [], []
+    for name in arguments.data:
+        began = time.perf_counter()
+        tables, depth = _SIZES.get(name, _OTHER_SIZES)
+        seeds, rows = arguments.seeds if name in _SIZES else arguments.other_seeds, 0
+        if arguments.quick:
+            tables, seeds, rows = 2, 1, _QUICK_ROWS
+        task = load(name).task
+        params = Params(task=task, tables=tables, depth=depth, buckets=32, learning_rate=1.0)
+        levels = [level for seed in range(seeds) for level in levels_of(name, seed, params, rows)]
+        every += levels
+        about = {"data": name, "seeds": seeds, "tables": tables, "depth": depth}
+        sets.append({**about, **summary(levels), "seconds": time.perf_counter() - began})
+        print(sets[-1], flush=True)
+    whole = summary(every)
+    figures = {
+        "close": CLOSE,
+        "run_seconds": time.perf_counter() - started,
+        "sets": sets,
+        "all": whole,
+        "differing": [asdict(level) for level in every if level.differs],
+    }
+    path = results(arguments.quick) / f"{NAME}.json"
+    print(wrapped(section(keep(path, figures, "make bench-same-tests"))))
+    return 1 if whole["too_far"] else 0
+
+
+def section(figures: Figures) -> Iterator[str]:
+    """Yield the lines of the page."""
+    whole = figures["all"]
+    yield "## The same tests as in plain text\n"
+    yield (
+        "`masked` rounds, so it can take one of two candidates for the other whose scores are "
+        "nearly the same. Here the reference follows trainings by `masked`, of four participants, "
+        "and scores every candidate of every level in plain text. The paper's data sets have its "
+        f"T and D, the others T = {_OTHER_SIZES[0]} and D = {_OTHER_SIZES[1]}; B = 32, l2 = 1, "
+        "learning rate 1. `close`: levels where the two best candidates that part rows "
+        f"differently are closer than {figures['close']:g} of the best score; `differ`: levels "
+        f"where `masked` chose another than the best. {where(figures)}\n"
+    )
+    rows = [[found["data"], f"{found['seeds']}", *_cells(found)] for found in figures["sets"]]
+    head = ("", "splits", "levels", "closest two", "close", "differ", "furthest", "too far")
+    yield from table(head, [*rows, ["all", "", *_cells(whole)]])
+    yield (
+        f"Of {whole['levels']:,} levels, {whole['close']} were close and {whole['differ']} have "
+        "another test than the best (`furthest`: how far its score was from the best, as a share "
+        f"of it); {whole['too_far'] or 'none'} where that was {figures['close']:g} or more (`too "
+        f"far`). The run took {figures['run_seconds'] / 60:.1f} minutes.\n"
+    )
+
+
+def _cells(found: Figures) -> list[str]:
+    furthest = f"{found['furthest_chosen']:.1e}" if found["differ"] else ""
+    counts = [f"{found[name]:,}" for name in ("close", "differ")]
+    return [
+        f"{found['levels']:,}",
+        f"{found['closest']:.1e}",
+        *counts,
+        furthest,
+        f"{found['too_far']}",
+    ]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

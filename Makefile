@@ -11,7 +11,7 @@ export PRIVET_DATA ?= $(abspath ../shared/data)
 endif
 
 .PHONY: setup demo test test-mutants lint format bench-reference bench-gates bench-paper \
-        bench-protocols bench-attack bench-chaos bench-checkpoints bench-serving bench-same-tests bench-growth \
+        bench-protocols bench-attack bench-chaos bench-checkpoints bench-serving bench-secretflow bench-same-tests bench-growth \
         bench bench-quick clean
 
 setup: $(READY)
@@ -78,6 +78,18 @@ bench-checkpoints: setup
 bench-serving: setup
 	$(BIN)/python benchmarks/serving.py
 
+# SecretFlow's package has wheels for few Pythons, the newest for 3.10, and lives apart.
+HEU_VENV   := .venv-heu
+HEU_PYTHON ?= python3.10
+
+bench-secretflow: setup $(HEU_VENV)/.ready
+	$(BIN)/python -m benchmarks.secretflow --heu $(HEU_VENV)/bin/python
+
+$(HEU_VENV)/.ready:
+	$(HEU_PYTHON) -m venv $(HEU_VENV)
+	$(HEU_VENV)/bin/python -m pip install --quiet sf-heu==0.6.0b0
+	@touch $@
+
 bench-same-tests: setup
 	$(BIN)/python -m benchmarks.same_tests
 
@@ -85,4 +97,4 @@ bench-growth: setup
 	$(BIN)/python -m benchmarks.growth
 
 clean:
-	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(HEU_VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from benchmarks import growth, same_tests
+from benchmarks import growth, homomorphic, same_tests, secretflow
+from benchmarks.evidence import page
 from benchmarks.evidence.kept import keep, read
+from benchmarks.evidence.processor import train_timed
 
 from privet import Params, load_dataset
 from privet.boosting.binning import bucket_columns
@@ -77,9 +80,61 @@ def test_counts_are_what_a_training_takes(tmp_path: Path) -> None:
     assert "| n = 3 | " in "\n".join(growth.section(kept))
 
 
+def test_every_process_is_timed() -> None:
+    parties, label = cancer(60)
+    federated, seconds = train_timed(parties, label, PARAMS, "masked", network="loopback")
+    assert len(federated.parts) == 2
+    assert len(seconds) == 3
+    assert min(seconds) > 0
+
+
+def test_a_tree_of_sgb() -> None:
+    parties, _ = cancer(200)
+    buckets = np.concatenate([party.buckets for party in parties])
+    rng = np.random.default_rng(1)
+    g, h = rng.normal(size=(1, 200)), np.ones((1, 200))
+    nodes = secretflow._tree(buckets, g, h, PARAMS)
+    assert nodes.shape == (3, 200)
+    for level in range(3):
+        assert set(np.unique(nodes[level])) <= set(range(1 << level))
+        assert level == 0 or (nodes[level] // 2 == nodes[level - 1]).all()
+        sizes = np.bincount(nodes[level], minlength=1 << level)
+        for k in homomorphic._smaller(nodes[level], level):
+            assert level == 0 or sizes[k] <= sizes[k ^ 1]
+    sums = homomorphic._exact(np.stack((g[0], h[0]), 1), nodes[1] == 1, buckets.T, 8)
+    assert sums.shape == (len(buckets) * 8, 2)
+    last = sums.reshape(len(buckets), 8, 2)[:, -1]
+    assert last == pytest.approx(
+        np.tile([g[0, nodes[1] == 1].sum(), (nodes[1] == 1).sum()], (6, 1))
+    )
+
+
+def test_what_is_missing_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    parties, label = cancer(60)
+    assert secretflow._sgb("/no/python", parties, label, PARAMS) is None
+    assert "needs the package sf-heu" in capsys.readouterr().err
+    assert secretflow._sgb(sys.executable, parties, label, PARAMS) is None
+    assert "sf-heu is not installed" in capsys.readouterr().err
+
+
 def test_figures_are_kept_with_their_origin(tmp_path: Path) -> None:
     path = tmp_path / "results" / "made.json"
     found = keep(path, {"answer": 42}, "make bench-made")
     assert found == read(path)
     assert (found["answer"], found["command"]) == (42, "make bench-made")
     assert all(found[name] for name in ("date", "version", "python", "numpy", "machine"))
+
+
+def test_the_page_has_the_sections_of_programs(tmp_path: Path) -> None:
+    ways = {"processor_seconds": {"add": 1.0}, "wall_seconds": {"add": 1.0}, "bytes": {"sums": 9}}
+    sgb = {"sf_heu": "0", "key_bits": 2048, "trees": 1, "keys_seconds": 1.0, "fraction_bits": 20}
+    table = {"processor_seconds": 1.0, "bytes": 9, "dealt_bytes": 9, "rounds": 9}
+    sizes = {"samples": 9, "features": 2, "parties": 4, "buckets": 4, "depth": 2}
+    figures = {
+        **sizes,
+        "sgb": {**sgb, "ways": {"together": ways, "apart": ways}},
+        "ours": {"tables": 1, "per_table": table, "setup_bytes": 9},
+    }
+    keep(tmp_path / "secretflow.json", figures, "make bench-secretflow")
+    page.write(tmp_path, tmp_path / "page.md", [], quick=False)
+    assert "## Beside SecretFlow's SGB\n" in (tmp_path / "page.md").read_text()

@@ -1,0 +1,43 @@
+"""Processor time of a whole federation: of the participants' processes and the dealer's."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from privet.boosting import trainer
+from privet.runtime.launcher import simulate
+from privet.runtime.roles import Program
+
+
+@dataclass(frozen=True)
+class Timed:
+    """A program that leaves a file with the processor time that each of its processes took."""
+
+    program: Program
+    folder: str
+
+    def __call__(self, runtime: Any, data: Any) -> Any:
+        """Run the program, as a participant or as the dealer."""
+        started = time.process_time()
+        result = self.program(runtime, data)
+        taken = time.process_time() - started
+        (Path(self.folder) / str(os.getpid())).write_text(repr(taken))
+        return result
+
+
+def train_timed(*arguments: Any, **options: Any) -> tuple[trainer.Federated, list[float]]:
+    """Train as `train_federated` does; return also the processor seconds of every process."""
+    with tempfile.TemporaryDirectory(prefix="privet-") as folder:
+
+        def timed(program: Program, *rest: Any, **more: Any) -> Any:
+            return simulate(Timed(program, folder), *rest, **more)
+
+        with mock.patch.object(trainer, "simulate", timed):
+            federated = trainer.train_federated(*arguments, **options)
+        return federated, [float(path.read_text()) for path in Path(folder).iterdir()]

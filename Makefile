@@ -11,7 +11,7 @@ export PRIVET_DATA ?= $(abspath ../shared/data)
 endif
 
 .PHONY: setup demo test test-mutants lint format bench-reference bench-gates bench-paper \
-        bench-protocols bench-attack bench-chaos bench-checkpoints bench-serving bench-secretflow bench-same-tests bench-growth \
+        bench-protocols bench-attack bench-chaos bench-checkpoints bench-serving bench-secretflow bench-same-tests bench-growth bench-link \
         bench bench-quick clean
 
 setup: $(READY)
@@ -95,6 +95,9 @@ bench-same-tests: setup
 
 bench-growth: setup
 	$(BIN)/python -m benchmarks.growth
+
+bench-link: setup
+	$(BIN)/python -m benchmarks.link
 
 clean:
 	rm -rf $(VENV) $(HEU_VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

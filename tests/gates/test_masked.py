@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 import pytest
 
-from privet.arithmetic.bit_planes import packed_length
 from privet.arithmetic.rings import Z8, Z16, Z32, Z36, Z64, Ring, integers_modulo, signed
 from privet.arithmetic.shares import Elements, Share, stack
+from privet.gates.gate import alone, together
 from privet.gates.histogram import Products, histogram, publish
 from privet.gates.lookup import lookup
 from privet.gates.masked import (
@@ -23,17 +24,30 @@ from privet.gates.masked import (
     mask_one,
     signed_lift,
 )
-from privet.gates.outcomes import Z1, keep, leaf_lookup, outcome_share
+from privet.gates.outcomes import Z1, keep, leaf_lookup, owned_share
+from privet.gates.pick import pick
 from privet.gates.polynomial import polynomial
+from privet.gates.reciprocal_series import HIGH, LOW, reciprocal_series
 from privet.gates.rounding import round_off
+from privet.gates.series import SCALE_BITS, Series, fourier
 from privet.gates.shrink import shrink
 from privet.gates.sigmoid_series import HARMONICS, SCORE_BITS, coefficients, sigmoid_series
-from privet.gates.threshold import count_reached
+from privet.gates.square import square
+from privet.gates.tell import tell_all
+from privet.gates.threshold import (
+    Comparison,
+    compare,
+    count_reached,
+    one,
+    step,
+    usual_digits,
+    veil,
+)
 from privet.gates.truncate import drop_bits
 from privet.runtime.counter import Cost
 from privet.runtime.runtime import Runtime
 from tests.gates.test_gates import split
-from tests.runtime.harness import View, check_count, measured_steps, play
+from tests.runtime.harness import View, check_count, measured_steps, nonuniform, play
 from tests.runtime.test_party import opening_cost
 
 PARTIES = (2, 3, 5)
@@ -159,20 +173,20 @@ def test_masked_values(n: int) -> None:
     x, y = integers(-(2**30), 2**30), integers(-(2**30), 2**30, seed=1)
 
     def body(runtime: Runtime, a: Share, b: Share) -> list[Share]:
-        one, two = mask(runtime, a, b)
+        first, second = mask(runtime, a, b)
         known = constant(runtime, np.arange(COUNT, dtype=np.uint32), Z32)
         assert known.constant
-        assert not one.constant
+        assert not first.constant
         values = (
-            one,
-            one + 5,
-            one + np.arange(COUNT),
-            one - two,
-            one[2:7],
-            one.map(lambda v: v.reshape(2, -1).sum(1)),
-            combine(stack, one, two),
+            first,
+            first + 5,
+            first + np.arange(COUNT),
+            first - second,
+            first[2:7],
+            first.map(lambda v: v.reshape(2, -1).sum(1)),
+            combine(stack, first, second),
             known,
-            one - known,
+            first - known,
         )
         return [value.share(runtime) for value in values]
 
@@ -253,8 +267,8 @@ def test_polynomials_broadcast(n: int) -> None:
     x, y = integers(0, 2**15 - 1, (3, 1)), integers(-(2**14), 2**14 - 1, (2, 1, 4), seed=1)
 
     def body(runtime: Runtime, a: Share, b: Share) -> Any:
-        one, two = mask(runtime, a, b)
-        values = [lift(runtime, one), signed_lift(runtime, two).times(3) + 1]
+        first, second = mask(runtime, a, b)
+        values = [lift(runtime, first), signed_lift(runtime, second).times(3) + 1]
         return polynomial(runtime, values, [(2, (0, 1)), (10, ())])
 
     inputs: list[tuple[np.ndarray, Ring]] = [(x.astype(np.uint16), Z16), (y.astype(np.uint16), Z16)]
@@ -264,29 +278,200 @@ def test_polynomials_broadcast(n: int) -> None:
     assert cost == opened(n, (Z16, 3), (Z16, 8)) + lifted + dealt((Z64, 4 * 24))
 
 
+def beside(thresholds: tuple[int, ...], low: int, high: int) -> np.ndarray:
+    """Every threshold, what is one below and above it, and the ends of what may be compared."""
+    near = [t + d for t in thresholds for d in (-1, 0, 1)]
+    return np.array([low, high, *(v for v in near if low <= v <= high)])
+
+
+def table_bits(width: int, digits: int) -> list[tuple[Ring, int]]:
+    """The rings and lengths of the tables that digits are looked up in, by plain reasoning.
+
+    The lower width - 1 bits are cut into nearly equal digits, the longer ones on top. Digit j
+    counts 2^(j-1) times in a sum modulo 2^L, so its table needs j - 1 bits fewer.
+    """
+    lengths = sorted(len(part) for part in np.array_split(np.arange(width - 1), digits))
+    return [
+        (integers_modulo(digits - max(0, j - 1)), 1 << length) for j, length in enumerate(lengths)
+    ]
+
+
+def compare_cost(n: int, width: int, digits: int, thresholds: int, count: int) -> Cost:
+    """What a comparison costs: a table for each digit, and L bits an answer to open."""
+    tables = dealt(*((ring, rows * count) for ring, rows in table_bits(width, digits)))
+    return opened(n, (integers_modulo(digits), thresholds * count)) + tables
+
+
+WIDTHS = [(16, 2), (16, 4), (31, 4), (31, 5), (9, 3), (10, 2), (36, 5), (2, 1), (8, 7), (12, 8)]
+"""With digits of equal and of unequal lengths, and of one bit."""
+
+
 @pytest.mark.parametrize("n", PARTIES)
-@pytest.mark.parametrize(("width", "digit"), [(16, 8), (16, 5), (31, 8), (9, 3)])
-def test_thresholds(n: int, width: int, digit: int) -> None:
-    x = integers(0, (1 << (width - 1)) - 1)
-    thresholds = [0, 1, 2, 100, (1 << (width - 1)) - 1, int(x[0]), int(x[1]) + 1]
+@pytest.mark.parametrize(("width", "digits"), WIDTHS)
+@pytest.mark.parametrize("ring", [Z36, Z64], ids=lambda ring: ring.name)
+def test_comparing(n: int, width: int, digits: int, ring: Ring) -> None:
+    """Every threshold and what is beside it, on the low bits of a ring, whatever its upper ones."""
+    top = 1 << (width - 1)
+    rising = sorted({0, 1, min(2, top - 1), min(100, top - 1), top // 2, top - 1})
+    x = np.concatenate([beside(tuple(rising), 0, top - 1), integers(0, top - 1)])
+    upper = integers(0, (1 << (63 - width)) - 1, x.shape, seed=3) << width
+    factors = tuple(range(len(rising) + 1))
+
+    def body(runtime: Runtime, share: Share) -> Share:
+        reached = compare(
+            runtime,
+            mask_one(runtime, share),
+            thresholds=tuple(rising),
+            width=width,
+            digits=digits,
+        )
+        assert reached.shape == (len(rising), len(x))
+        return step(runtime, reached, one(runtime, x.shape, Z8), factors=factors)
+
+    found, cost, _ = on_shares(body, [((x + upper).astype(np.uint64), ring)], n)
+    assert (found == sum((x >= t).astype(int) for t in rising)).all()
+    bits = Cost(offline=len(rising) * (1 << (digits - 1)) * len(x))
+    compared = compare_cost(n, width, digits, len(rising), len(x))
+    assert cost == opened(n, (ring, len(x))) + compared + bits
+
+
+@pytest.mark.parametrize("n", PARTIES)
+@pytest.mark.parametrize(("width", "digits"), [(36, 5), (36, 7), (27, 4), (10, 2)])
+def test_signs(n: int, width: int, digits: int) -> None:
+    """Negative values do not reach zero; from the lowest to the highest that a width holds."""
+    half, ring = 1 << (width - 1), integers_modulo(width)
+    x = np.concatenate([beside((0,), -half, half - 1), integers(-half, half - 1, 300)])
 
     def body(runtime: Runtime, share: Share) -> Share:
         masked = mask_one(runtime, share)
-        return count_reached(
-            runtime, masked, thresholds=tuple(thresholds), width=width, digit=digit
-        )
+        reached = compare(runtime, masked, thresholds=(0,), width=width, digits=digits)
+        return step(runtime, reached, one(runtime, x.shape, Z8), factors=(0, 1))
 
-    found, cost, _ = on_shares(body, [(x.astype(np.uint32), Z32)], n)
-    assert (found == sum((x >= t).astype(int) for t in thresholds)).all()
-    # For L digits, 2L - 1 tables with a row for each value of the digit, and as many bits to open;
-    # the borrow is a sum of products of the upper digits' equal with a digit's greater.
-    lengths = [min(digit, width - 1 - start) for start in range(0, width - 1, digit)]
-    digits, count = len(lengths), packed_length(COUNT)
-    rows = sum((1 << length) * (1 if i == 0 else 2) for i, length in enumerate(lengths))
-    keys = (1 << (digits - 1)) + sum(1 << k for k in range(digits))
-    numbers = (1 + keys * len(thresholds)) * COUNT
-    bits = opening_cost((2 * digits - 1) * len(thresholds) * count, n)
-    assert cost == opened(n, (Z32, COUNT)) + bits + Cost(offline=rows * count + numbers)
+    found, _, _ = on_shares(body, [(x.astype(ring.dtype), ring)], n)
+    assert (found == (x >= 0)).all()
+
+
+@pytest.mark.parametrize("digits", [2, 3, 5])
+def test_comparing_under_any_mask(digits: int) -> None:
+    """All values of a width of 6 under all masks: no borrow or wrap-around is missed."""
+    width, ring = 6, integers_modulo(6)
+    x = np.repeat(np.arange(-32, 32), 64 * 4)
+
+    def body(runtime: Runtime, share: Share) -> Share:
+        masked = mask_one(runtime, share)
+        reached = compare(runtime, masked, thresholds=(0,), width=width, digits=digits)
+        return step(runtime, reached, one(runtime, x.shape, Z8), factors=(0, 1))
+
+    found, _, views = on_shares(body, [(x.astype(np.uint8), ring)], 2)
+    assert (found == (x >= 0)).all()
+    (masked, *_) = views[0].opened
+    pairs = set(zip(x.tolist(), ring.reduce(masked).tolist(), strict=True))
+    assert len(pairs) > 64 * 64 * 0.95  # all but 2% of all pairs, on average
+
+
+@pytest.mark.parametrize("n", PARTIES)
+@pytest.mark.parametrize("width", [16, 31, 9, 48])
+def test_counting_thresholds(n: int, width: int) -> None:
+    top = 1 << (width - 1)
+    rising = tuple(sorted({0, 1, 2, 100, top - 1}))
+    x = np.concatenate([beside(rising, 0, top - 1), integers(0, top - 1)])
+
+    def body(runtime: Runtime, share: Share) -> Share:
+        return count_reached(runtime, mask_one(runtime, share), thresholds=rising, width=width)
+
+    found, cost, _ = on_shares(body, [(x.astype(np.uint64), Z64)], n)
+    assert (found == sum((x >= t).astype(int) for t in rising)).all()
+    digits = usual_digits(width)
+    bits = Cost(offline=len(rising) * (1 << (digits - 1)) * len(x))
+    compared = compare_cost(n, width, digits, len(rising), len(x))
+    assert cost == opened(n, (Z64, len(x))) + compared + bits
+
+
+def test_usual_digits_are_the_cheapest() -> None:
+    """Nothing else that fits a byte, with digits of up to 9 bits, has less to deal."""
+    for width in range(2, 65):
+        options = {
+            digits: sum(ring.bits * rows for ring, rows in table_bits(width, digits))
+            + 8 * (1 << (digits - 1))
+            for digits in range(1, min(8, width - 1) + 1)
+            if -(-(width - 1) // digits) <= 9
+        }
+        assert options[usual_digits(width)] == min(options.values()), width
+
+
+STEP_RINGS = [integers_modulo(bits) for bits in (8, 24, 32, 36, 47, 64)]
+
+
+@pytest.mark.parametrize("n", PARTIES)
+@pytest.mark.parametrize("ring", STEP_RINGS, ids=lambda ring: ring.name)
+@pytest.mark.parametrize("masks", [0, 1, 2, 4])
+@pytest.mark.parametrize("count", [0, 1, 3])
+def test_steps(n: int, ring: Ring, masks: int, count: int) -> None:
+    """Lifted values with so many masks, times what depends on the thresholds that others reach."""
+    rising = (3, 50, 127)[:count]
+    t = integers(0, 127, 40, seed=4)
+    t[:9] = beside((3, 50, 127), 0, 127)[:9]
+    x = integers(0, 7, 40, seed=5)
+    factors = (5, -3, 1 << 40, 9)[: count + 1]
+    source = {1: ring, 2: integers_modulo(7), 4: integers_modulo(7)}.get(masks, ring)
+
+    def body(runtime: Runtime, a: Share, b: Share) -> list[Share]:
+        masked_t, masked_x = mask(runtime, a, b)
+        if count:
+            reached = compare(runtime, masked_t, thresholds=rising, width=8, digits=2)
+        else:
+            reached = Comparison((0, 40), 1)
+        if masks == 0:
+            value = one(runtime, (40,), ring)
+        else:
+            value = lift(runtime, masked_x, ring=ring)
+            value = square(runtime, value) if masks == 4 else value
+        assert len(value.masks) == masks
+        return [step(runtime, reached, value, factors=factors), value.share(runtime)]
+
+    inputs: list[tuple[np.ndarray, Ring]] = [
+        (t.astype(np.uint8), Z8),
+        (x.astype(source.dtype), source),
+    ]
+    (found, plain), cost, _ = on_shares(body, inputs, n)
+    values = {0: np.ones(40, dtype=int), 4: x * x}.get(masks, x)
+    assert (plain == ring.reduce(ring.array(values))).all()
+    which = sum((t >= level).astype(int) for level in rising) if count else np.zeros(40, int)
+    expected = [
+        int(factors[e]) * int(v) % (1 << ring.bits) for e, v in zip(which, values, strict=True)
+    ]
+    assert found.tolist() == expected
+    dealt_masks = dealt(*[(ring, 40)] * masks)
+    masking = opened(n, (Z8, 40), (source, 40)) + dealt_masks
+    compared = compare_cost(n, 8, 2, count, 40) + dealt((ring, (1 + masks) * 2 * count * 40))
+    assert cost == masking + (compared if count else Cost())
+
+
+@pytest.mark.parametrize("n", PARTIES)
+@pytest.mark.parametrize("digits", [3, 5])
+def test_veils(n: int, digits: int) -> None:
+    """Zero exactly where it must be; elsewhere uniform, and not the same in any two places."""
+    ring, rows = integers_modulo(48), 3
+    x = integers(-(2**34), 2**34, 600)
+    x[:10] = 0
+
+    def body(runtime: Runtime, share: Share) -> Share:
+        masked = mask_one(runtime, share)
+        reached = compare(runtime, masked, thresholds=(0,), width=36, digits=digits)
+        return veil(runtime, reached[0], rows=rows, ring=ring)
+
+    found, cost, _ = on_shares(body, [(x.astype(np.uint64), Z36)], n)
+    assert found.shape == (2, rows, 600)
+    reaches = x >= 0
+    assert not found[0][:, reaches].any()
+    assert not found[1][:, ~reaches].any()
+    there = np.concatenate([found[0][:, ~reaches].reshape(-1), found[1][:, reaches].reshape(-1)])
+    assert len(there) == rows * 600
+    assert len(np.unique(there)) == len(there)  # of 48 bits, by chance 1 in 10^8
+    low_bytes = [np.ascontiguousarray(there >> np.uint64(s)).astype(np.uint16) for s in (0, 16, 32)]
+    assert nonuniform([np.concatenate(low_bytes)]) == []
+    veils = dealt((ring, (1 << (digits - 1)) * 2 * rows * 600))
+    assert cost == opened(n, (Z36, 600)) + compare_cost(n, 36, digits, 1, 600) + veils
 
 
 @pytest.mark.parametrize("n", PARTIES)
@@ -342,61 +527,99 @@ def test_lookups(n: int, size: int) -> None:
         (x.astype(np.uint32), Z32),
         (y.astype(np.uint16), Z16),
     ]
-    (one, two), cost, _ = on_shares(body, inputs, n)
-    assert (signed(one) == (table[position] * x).astype(np.int32)).all()
-    assert (signed(two) == table[position] * y).all()
+    (first, second), cost, _ = on_shares(body, inputs, n)
+    assert (signed(first) == (table[position] * x).astype(np.int32)).all()
+    assert (signed(second) == table[position] * y).all()
     masking = opened(n, (Z32, COUNT), (Z16, COUNT)) + dealt((Z64, COUNT), (Z64, COUNT))
     hot = dealt((Z32, 2 * size * COUNT), (Z64, 3 * size * COUNT))
     assert cost == masking + opened(n, (Z8, COUNT)) + hot
 
 
+CUTS = (7, 0, 1, 5)
+"""Cuts of features: also of one that is the same everywhere, and has none."""
+
+
+def sums_by_cut(bucket: np.ndarray, cuts: tuple[int, ...], x: np.ndarray) -> np.ndarray:
+    """Sums over the samples that pass each cut of each feature, (C, K), by plain arithmetic."""
+    rows = [
+        [row[bucket[j] <= cut].sum() for row in x]
+        for j, count in enumerate(cuts)
+        for cut in range(count)
+    ]
+    return np.array(rows, dtype=np.int64)
+
+
+def some_buckets(cuts: tuple[int, ...], samples: int, seed: int) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    return np.stack([rng.integers(0, count + 1, samples) for count in cuts]).astype(np.uint8)
+
+
 @pytest.mark.parametrize("n", PARTIES)
 @pytest.mark.parametrize("early", [True, False])
-def test_histograms(n: int, early: bool) -> None:
+@pytest.mark.parametrize("cuts", [(7, 7, 7, 7), CUTS], ids=["even", "ragged"])
+def test_histograms(n: int, early: bool, cuts: tuple[int, ...]) -> None:
     """Sums over the samples that pass each cut, by buckets that only their owners know.
 
     Whether the masks are multiplied while they are opened, or after.
     """
     rng = np.random.default_rng(n)
-    owners, cuts, samples = (0, n - 1, 0, 1), 7, 50
-    bucket = rng.integers(0, cuts + 1, (len(owners), samples)).astype(np.uint8)
+    owners, samples = (0, n - 1, 0, 1), 50
+    bucket = some_buckets(cuts, samples, n)
     g = rng.integers(-(2**34), 2**34, (3, samples))
     h = rng.integers(0, 2, (3, samples))
 
     def body(runtime: Runtime, a: Share, b: Share) -> list[Share]:
         own = {j: bucket[j] for j, owner in enumerate(owners) if owner == runtime.index}
-        indicators = publish(runtime, own, owners, cuts=cuts, n_samples=samples)
+        indicators = publish(runtime, own, owners, cuts=cuts, n_samples=samples, ring=Z36)
         products = Products(runtime, indicators)
         masked_g, masked_h = mask(runtime, a, b, meanwhile=products.begin if early else None)
         return histogram(runtime, products, masked_g, masked_h)
 
     inputs: list[tuple[np.ndarray, Ring]] = [(g.view(np.uint64), Z36), (h.astype(np.uint16), Z16)]
     (sums_g, sums_h), _, views = on_shares(body, inputs, n)
-    passes = bucket[:, None, :] <= np.arange(cuts)[:, None]
-    expected = np.einsum("jbi,ki->jbk", passes.astype(np.int64), g)
-    assert (Z36.reduce(expected.view(np.uint64)) == sums_g).all()
-    assert (np.einsum("jbi,ki->jbk", passes.astype(np.int64), h) == sums_h).all()
-    published = Cost(1, (n - 1) * 4 * Z36.wire_bytes(cuts * samples), 0)
-    sums = dealt((Z36, 4 * cuts * 3), (Z16, 4 * cuts * 3))
+    assert (Z36.reduce(sums_by_cut(bucket, cuts, g).view(np.uint64)) == sums_g).all()
+    assert (sums_by_cut(bucket, cuts, h) == sums_h).all()
+    sent = sum(Z36.wire_bytes(count * samples) for count in cuts)
+    sums = dealt((Z36, sum(cuts) * 3), (Z16, sum(cuts) * 3))
     assert measured_steps(views) == {
         "mask": opened(n, (Z36, 3 * samples), (Z16, 3 * samples)),
-        "publish indicators": published,
+        "publish indicators": Cost(1, (n - 1) * sent, 0),
         "histogram": sums,
     }
+
+
+@pytest.mark.parametrize("n", PARTIES)
+@pytest.mark.parametrize("ring", [integers_modulo(27), Z32], ids=lambda ring: ring.name)
+def test_histograms_in_narrow_rings(n: int, ring: Ring) -> None:
+    """Indicators are published in the ring of the widest sums, whichever that is."""
+    owners, samples = (1, 0, 0, 1), 30
+    bucket = some_buckets(CUTS, samples, n)
+    x = integers(-(2**20), 2**20, (2, samples))
+
+    def body(runtime: Runtime, share: Share) -> list[Share]:
+        own = {j: bucket[j] for j, owner in enumerate(owners) if owner == runtime.index}
+        indicators = publish(runtime, own, owners, cuts=CUTS, n_samples=samples, ring=ring)
+        products = Products(runtime, indicators)
+        return histogram(runtime, products, mask_one(runtime, share))
+
+    found, _, views = on_shares(body, [(x.astype(ring.dtype), ring)], n)
+    assert (found == ring.reduce(ring.array(sums_by_cut(bucket, CUTS, x)))).all()
+    sent = sum(ring.wire_bytes(count * samples) for count in CUTS)
+    assert measured_steps(views)["publish indicators"] == Cost(1, (n - 1) * sent, 0)
 
 
 @pytest.mark.parametrize("n", PARTIES)
 def test_histograms_of_what_everybody_knows(n: int) -> None:
     """Constants have no mask: one of two vectors, or both."""
     rng = np.random.default_rng(n)
-    owners, cuts, samples = (0, n - 1, 0, 1), 7, 50
-    bucket = rng.integers(0, cuts + 1, (len(owners), samples)).astype(np.uint8)
+    owners, samples = (0, n - 1, 0, 1), 50
+    bucket = some_buckets(CUTS, samples, n)
     g = rng.integers(-(2**34), 2**34, (2, samples))
     known = rng.integers(0, 2**15, (1, samples)).astype(np.uint16)
 
     def body(runtime: Runtime, a: Share) -> list[Share]:
         own = {j: bucket[j] for j, owner in enumerate(owners) if owner == runtime.index}
-        indicators = publish(runtime, own, owners, cuts=cuts, n_samples=samples)
+        indicators = publish(runtime, own, owners, cuts=CUTS, n_samples=samples, ring=Z36)
         products = Products(runtime, indicators)
         constants = constant(runtime, known, Z16)
         masked_g, *_ = mask(runtime, a, meanwhile=products.begin)
@@ -404,29 +627,36 @@ def test_histograms_of_what_everybody_knows(n: int) -> None:
         return [*first, *histogram(runtime, Products(runtime, indicators), constants)]
 
     found, _, _ = on_shares(body, [(g.view(np.uint64), Z36)], n)
-    passes = (bucket[:, None, :] <= np.arange(cuts)[:, None]).astype(np.int64)
-    expected = np.einsum("jbi,ki->jbk", passes, known.astype(np.int64)) % 2**16
+    expected = sums_by_cut(bucket, CUTS, known.astype(np.int64)) % 2**16
     assert (found[0] == expected).all()
     assert (found[2] == expected).all()
-    sums = np.einsum("jbi,ki->jbk", passes, g)
-    assert (Z36.reduce(sums.view(np.uint64)) == found[1]).all()
+    assert (Z36.reduce(sums_by_cut(bucket, CUTS, g).view(np.uint64)) == found[1]).all()
 
 
 @pytest.mark.parametrize("n", PARTIES)
-@pytest.mark.parametrize("ring", [Z16, Z36], ids=lambda ring: ring.name)
-def test_keeping_what_passes(n: int, ring: Ring) -> None:
+@pytest.mark.parametrize(
+    "rings",
+    [(Z16,), (Z36,), (Z36, integers_modulo(29)), (Z64, Z16, integers_modulo(33))],
+    ids=lambda rings: "-".join(ring.name for ring in rings),
+)
+def test_keeping_what_passes(n: int, rings: tuple[Ring, ...]) -> None:
+    """Of vectors over several rings, the widest first, by the same bits."""
     rng = np.random.default_rng(0)
-    x = rng.integers(0, 2**15, (4, COUNT))
+    vectors = [
+        rng.integers(0, 2**63, (4 - k, COUNT)).astype(ring.dtype) for k, ring in enumerate(rings)
+    ]
     fails = rng.integers(0, 2, COUNT).astype(np.uint8)
 
-    def body(runtime: Runtime, share: Share) -> Share:
+    def body(runtime: Runtime, *shares: Share) -> list[Share]:
         own = fails if runtime.index == 1 else None
-        bits, masked = mask(runtime, outcome_share(runtime, own, (COUNT,)), share)
-        return keep(runtime, bits, masked)
+        bits, *masked = mask(runtime, owned_share(runtime, own, (COUNT,), Z1), *shares)
+        return keep(runtime, bits, *masked)
 
-    found, cost, _ = on_shares(body, [(x.astype(ring.dtype), ring)], n)
-    assert (found == x * (1 - fails)).all()
-    assert cost == opened(n, (Z1, COUNT), (ring, 4 * COUNT)) + dealt((ring, 5 * COUNT))
+    found, cost, _ = on_shares(body, list(zip(vectors, rings, strict=True)), n)
+    for kept, x, ring in zip(found if len(rings) > 1 else [found], vectors, rings, strict=True):
+        assert (kept == ring.reduce(x) * (1 - fails).astype(ring.dtype)).all()
+    sizes = [(ring, len(x) * COUNT) for x, ring in zip(vectors, rings, strict=True)]
+    assert cost == opened(n, (Z1, COUNT), *sizes) + dealt((rings[0], COUNT), *sizes)
 
 
 @pytest.mark.parametrize("n", PARTIES)
@@ -443,9 +673,9 @@ def test_leaf_lookup(n: int, depth: int, outputs: int, ring: Ring) -> None:
 
     def body(runtime: Runtime, share: Share) -> list[Share]:
         own = fails if runtime.index == 0 else None
-        bits = mask_one(runtime, outcome_share(runtime, own, (depth, COUNT)))
+        bits = mask_one(runtime, owned_share(runtime, own, (depth, COUNT), Z1))
         mine = fails * (owners == runtime.index)[:, None] if runtime.index >= 0 else None
-        spread = mask_one(runtime, outcome_share(runtime, mine, (depth, COUNT)))
+        spread = mask_one(runtime, owned_share(runtime, mine, (depth, COUNT), Z1))
         masked = mask_one(runtime, share)
         return [leaf_lookup(runtime, b, masked) for b in (bits, spread)]
 
@@ -497,6 +727,64 @@ def test_the_series_of_the_sigmoid() -> None:
 
 
 @pytest.mark.parametrize("n", PARTIES)
+@pytest.mark.parametrize("bits", [9, 20, 28, 32])
+@pytest.mark.parametrize("scaled", [False, True])
+def test_series(n: int, bits: int, scaled: bool) -> None:
+    """Two series of the same multiples, with sines, cosines and constants, of a ring that is a
+    whole turn, to the rounding of coefficients and dealt waves."""
+    rng = np.random.default_rng(bits)
+    ring, multiples = integers_modulo(bits), (1, 2, 5)
+    x = rng.integers(0, 1 << bits, (2, 50))
+    a, b = rng.integers(-(3 << 28), 3 << 28, (2, 2, 3))
+    constants = (1 << 29, -12345678)
+    series = [
+        Series(multiples, constants[0], tuple(a[0].tolist()), (0, 0, 0), 28),
+        Series(multiples, constants[1], tuple(a[1].tolist()), tuple(b[1].tolist()), 28),
+    ]
+    scale = rng.integers(0, 1 << SCALE_BITS, (2, 1), endpoint=True) if scaled else None
+    if scale is not None:
+        scale[0] = 1 << SCALE_BITS
+
+    def body(runtime: Runtime, share: Share) -> Share:
+        masked = mask_one(runtime, share)
+        return fourier(runtime, masked, series, scale, dealt_bits=30, public_bits=26)
+
+    found, cost, _ = on_shares(body, [(x.astype(ring.dtype), ring)], n)
+    angle = 2 * np.pi * x / 2.0**bits
+    factor = 1.0 if scale is None else scale / 2.0**SCALE_BITS
+    for row, each in enumerate(series):
+        exact = np.full(x.shape, each.constant / 2.0**28)
+        for k, multiple in enumerate(multiples):
+            exact += each.sines[k] / 2.0**28 * np.sin(multiple * angle)
+            exact += each.cosines[k] / 2.0**28 * np.cos(multiple * angle)
+        # Two coefficients a multiple are off by half a unit of 26 bits, and by what waves of 30
+        # bits and a scale's last 28 leave of 6; two dealt waves by half a unit of 30, times 6.
+        bound = 7 * 2.0**-27 + 3 * 2 * (6 * 2.0**-29 + 6 * 2.0**-30)
+        bound += 2.0**-30 * 8 * bool(scaled)
+        assert np.abs(signed(found[row]) / 2.0**56 - exact * factor).max() <= bound
+    assert cost == opened(n, (ring, 100)) + dealt((Z64, 2 * 3 * 100))
+
+
+PERIODS = [Fraction(3, 2), Fraction(22, 15), Fraction(19, 13), Fraction(8, 5)]
+
+
+@pytest.mark.parametrize("ratio", range(2, 8))
+@pytest.mark.parametrize("period", PERIODS, ids=str)
+def test_the_series_of_a_reciprocal(ratio: int, period: Fraction) -> None:
+    """Right to 2^-24 of itself from LOW / R to HIGH, with coefficients that products have room
+    for."""
+    series = reciprocal_series(ratio, period)
+    x = np.linspace(float(LOW) / ratio, float(HIGH), 4001)
+    angle = 2 * np.pi * x / float(period)
+    value = np.full(x.shape, series.constant / 2.0**series.bits)
+    for k, a, b in zip(series.multiples, series.sines, series.cosines, strict=True):
+        value += (a * np.sin(k * angle) + b * np.cos(k * angle)) / 2.0**series.bits
+    assert np.abs(value * x - 1).max() <= 2.0**-24
+    assert len(series.multiples) == 2 * ratio + 4
+    assert max(map(abs, (series.constant, *series.sines, *series.cosines))) < 16 << series.bits
+
+
+@pytest.mark.parametrize("n", PARTIES)
 def test_shrink(n: int) -> None:
     """Over the whole ring of the result, rounded to either side, and right on average."""
     x = integers(-(2**35) + 1, 2**35 - 1, 4000) * 2**28 // 2**7
@@ -530,13 +818,29 @@ def test_shrinking_by_few_bits(n: int, bits: int) -> None:
 
 
 @pytest.mark.parametrize("n", PARTIES)
-@pytest.mark.parametrize(("bits", "ring"), [(0, Z64), (1, Z36), (2, Z32), (28, Z36), (48, Z16)])
-def test_dropping_bits_from_shares(n: int, bits: int, ring: Ring) -> None:
+@pytest.mark.parametrize(
+    ("wide", "bits", "ring"),
+    [
+        (Z64, 0, Z64),
+        (Z64, 1, Z36),
+        (Z64, 2, Z32),
+        (Z64, 28, Z36),
+        (Z64, 48, Z16),
+        (Z36, 9, integers_modulo(27)),
+        (Z32, 4, integers_modulo(28)),
+        (integers_modulo(47), 7, Z36),
+        (integers_modulo(33), 5, integers_modulo(28)),
+        (Z16, 3, Z8),
+    ],
+)
+def test_dropping_bits_from_shares(n: int, wide: Ring, bits: int, ring: Ring) -> None:
     """Without a message: within n / 2 units, and right on average to half of a dropped bit."""
     size = 1 << min(ring.bits + bits - 2, 61)
     x = integers(-size, size, 4000)
     found, cost, _ = on_shares(
-        lambda runtime, share: drop_bits(runtime, share, bits, ring), [(x.view(np.uint64), Z64)], n
+        lambda runtime, share: drop_bits(runtime, share, bits, ring),
+        [(wide.reduce(x.astype(wide.dtype)), wide)],
+        n,
     )
     shift = np.uint64(64 - ring.bits)
     difference = found.astype(np.uint64) - (x >> bits).view(np.uint64)
@@ -558,9 +862,9 @@ def test_shrinking_several(n: int) -> None:
         return [masked.share(runtime) for masked in found]
 
     inputs: list[tuple[np.ndarray, Ring]] = [(x.view(np.uint64), Z64), (y.view(np.uint64), Z64)]
-    (one, two), cost, _ = on_shares(body, inputs, n)
-    assert np.isin(Z36.reduce(one - (x >> 20).view(np.uint64)), (0, 1)).all()
-    assert np.isin(two.astype(int) - (y >> 31), (0, 1)).all()
+    (first, second), cost, _ = on_shares(body, inputs, n)
+    assert np.isin(Z36.reduce(first - (x >> 20).view(np.uint64)), (0, 1)).all()
+    assert np.isin(second.astype(int) - (y >> 31), (0, 1)).all()
     wide = [(integers_modulo(bits), COUNT) for bits in (36 + 20, 16 + 31)]
     assert cost == opened(n, *wide) + dealt((Z36, COUNT), (Z16, COUNT))
 
@@ -578,3 +882,125 @@ def test_round_off(n: int, bits: int) -> None:
         found, cost, _ = on_shares(body, [(x.astype(np.int32).view(np.uint32), Z32)], n)
         assert (signed(found) == np.floor(x / 2**bits + 0.5) * 2**bits).all()
     assert cost == opened(n, (Z8, len(x))) + dealt((Z32, len(x) << bits))
+
+
+@pytest.mark.parametrize("n", PARTIES)
+@pytest.mark.parametrize(("ring", "larger"), [(Z16, Z36), (Z16, Z64), (Z36, Z36), (Z64, Z64)])
+@pytest.mark.parametrize("shift", [0, 3])
+def test_squares(n: int, ring: Ring, larger: Ring, shift: int) -> None:
+    """Of lifted values with one mask and with two, which stay lifted and can be scaled."""
+    limit = min((1 << (ring.bits - 2)) - 1, (1 << (larger.bits // 2 - 3)) - 1)
+    x = integers(-limit, limit)
+
+    def body(runtime: Runtime, share: Share) -> list[Share]:
+        lifted = signed_lift(runtime, mask_one(runtime, share), shift=shift, ring=larger)
+        squared = square(runtime, lifted)
+        assert len(squared.masks) == 2 * len(lifted.masks)
+        return [
+            lifted.share(runtime),
+            squared.share(runtime),
+            (squared.times(3) + 7).share(runtime),
+        ]
+
+    (root, squares, more), cost, _ = on_shares(body, [(x.astype(ring.dtype), ring)], n)
+    spare = np.uint64(64 - larger.bits)
+    value = signed(root.astype(np.uint64) << spare) >> spare.astype(np.int64)
+    assert np.isin(value - (x >> shift), (0, 1) if shift else (0,)).all()
+    assert (squares == value * value).all()
+    assert (more == 3 * value * value + 7).all()
+    masks = 2 if ring.bits - shift < larger.bits else 1
+    assert cost == opened(n, (ring, COUNT)) + dealt(*[(larger, COUNT)] * 2 * masks)
+
+
+@pytest.mark.parametrize("n", PARTIES)
+@pytest.mark.parametrize("ring", [Z16, integers_modulo(29), Z36, Z64], ids=lambda ring: ring.name)
+@pytest.mark.parametrize("count", [1, 9])
+def test_picking(n: int, ring: Ring, count: int) -> None:
+    """Sums of values times the elements of a vector: one of them, none, or a mixture."""
+    rng = np.random.default_rng(count)
+    x = rng.integers(0, 1 << 63, (count, 2, 4)).astype(ring.dtype)
+    hot = np.zeros((3, count), dtype=ring.dtype)
+    hot[0, count // 2] = 1
+    hot[2] = rng.integers(0, 1 << 63, count).astype(ring.dtype)
+
+    def body(runtime: Runtime, a: Share, b: Share) -> list[Share]:
+        masked_hot, values = mask(runtime, a, b)
+        return [pick(runtime, masked_hot[row], values) for row in range(3)]
+
+    found, cost, _ = on_shares(body, [(hot, ring), (x, ring)], n)
+    assert (found[0] == ring.reduce(x[count // 2])).all()
+    assert not found[1].any()
+    mixed = sum(x[i].astype(object) * int(hot[2, i]) for i in range(count)) % (1 << ring.bits)
+    assert (found[2].astype(object) == mixed).all()
+    assert cost == opened(n, (ring, 3 * count), (ring, 8 * count)) + dealt(*[(ring, 8)] * 3)
+
+
+@pytest.mark.parametrize("n", PARTIES)
+def test_two_gates_with_one_opening(n: int) -> None:
+    """They find what they find apart; what is dealt counts in each, the opening outside them."""
+    x, y = integers(-(2**34), 2**34), integers(0, 2**15 - 1, 90, seed=1)
+    p = np.arange(90) % 4
+
+    def body(apart: bool) -> Callable[..., list[Share]]:
+        def run(runtime: Runtime, a: Share, b: Share, position: Share) -> list[Share]:
+            masked, small = mask(runtime, a, b)
+            comparing = compare.later(masked, thresholds=(0, 77), width=36, digits=5)
+            looking = lookup.later(position, [small], size=4)
+            if apart:
+                reached, selection = alone(runtime, comparing), alone(runtime, looking)
+            else:
+                with runtime.step("both"):
+                    reached, selection = together(runtime, comparing, looking)
+            found = step(runtime, reached, one(runtime, x.shape, Z8), factors=(0, 1, 2))
+            return [found, selection.pick(np.array([1, 10, 100, 1000]), 0)]
+
+        return run
+
+    inputs: list[tuple[np.ndarray, Ring]] = [
+        (x.astype(np.uint64), Z36),
+        (y.astype(np.uint16), Z16),
+        (p.astype(np.uint8), Z8),
+    ]
+    costs = {}
+    for apart in (True, False):
+        (counts, entries), cost, views = on_shares(body(apart), inputs, n)
+        assert (counts == (x >= 0).astype(int) + (x >= 77)).all()
+        assert (entries == (y * 10**p) % 2**16).all()
+        costs[apart] = cost
+    steps = measured_steps(views)
+    opening = opened(n, (integers_modulo(5), 2 * COUNT), (Z8, 90))
+    assert steps["both"] == opening
+    assert steps["both/compare"] == Cost(offline=compare_cost(n, 36, 5, 2, COUNT).offline)
+    assert steps["both/lookup"] == dealt((Z16, 2 * 4 * 90))
+    separate = opened(n, (integers_modulo(5), 2 * COUNT)) + opened(n, (Z8, 90))
+    assert costs[True].rounds - costs[False].rounds == separate.rounds - opening.rounds == 1
+    assert costs[True].online - costs[False].online == separate.online - opening.online
+
+
+@pytest.mark.parametrize("n", PARTIES)
+def test_telling_all(n: int) -> None:
+    """Everybody learns the value and writes it down, alone or beside an opening."""
+    x = np.array([3, 250, 0])
+    cut = split(x.astype(np.uint8), Z8, n, 0)
+
+    def program(runtime: Runtime, part: np.ndarray | None) -> Any:
+        share = Share.unknown((3,), Z8) if part is None else Share(part, Z8)
+        with runtime.step("end"):
+            first = tell_all(runtime, share, what="counts")
+            telling, masking = tell_all.later(share, what="counts"), mask.later(share)
+            second, (masked,) = together(runtime, telling, masking)
+        return first, second, masked.public
+
+    views = play(program, n, cut)
+    everybody = tuple(f"party{k + 1}" for k in range(n))
+    for view in views:
+        first, second, public = view.result
+        assert first.tolist() == second.tolist() == x.tolist()
+        assert [(e.what, e.to, e.count, e.step) for e in view.ledger.entries] == [
+            ("counts", everybody, 3, "end/tell all")
+        ] * 2
+        assert (public.array == views[0].result[2].array).all()
+    assert check_count(program, views) == {
+        "end/tell all": opened(n, (Z8, 3)),
+        "end": opened(n, (Z8, 3), (Z8, 3)),
+    }

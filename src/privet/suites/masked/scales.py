@@ -87,7 +87,7 @@ class Scales:
             sides=objective.outputs * params.leaves,
             rate=rate,
         )
-        if largest >= 1 << 34 or scales.product_limit * scales.score_limit > 1 << 40:
+        if largest >= 1 << 34 or scales.product_limit * scales.score_limit > 1 << 44:
             raise ParameterError(
                 f"l2: {params.l2:g} with {n_samples} samples needs more bits than sums have; "
                 "bring them closer together"
@@ -204,12 +204,15 @@ class Scales:
         """
         limit = Fraction(1 << (self.square_drop + SQUARE_BITS - 2), 1 << self.square_bits)
         steps = self.sides * self.factors[0]
-        drop = (floor_log2(limit / steps) // 2) - 2 + self.units.g_bits
+        wanted = (floor_log2(limit / steps) // 2) - 2 + self.units.g_bits
+        drop = min(wanted, self.units.g_ring.bits - 2)
         unit = Fraction(2) ** (drop - self.units.g_bits)
         largest = (Fraction(self.units.g_limit, 1 << self.units.g_bits) / unit + 1) ** 2
-        ring = integers_modulo(ceil_log2(largest * self.factors[0]) + 2)
-        root = _root_below(limit / unit**2) - _root_below(Fraction(steps)) - 2
-        return drop, ring, root * root
+        most = limit / unit**2
+        ring = integers_modulo(ceil_log2(max(most, largest * self.factors[0])) + 2)
+        # The square of the difference of roots; twice their product to 2^-20, rounded up.
+        twice = Fraction(_root_below(4 * most * steps * (1 << 40)) + 1, 1 << 20)
+        return drop, ring, int(most + steps - twice)
 
     # Leaf values, in the units of scores.
 

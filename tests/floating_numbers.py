@@ -1,7 +1,7 @@
 """The command line with public numbers made by floating point, as they once were: a control.
 
-`python -m tests.floating_numbers ...` is `python -m privet ...` but for the reciprocal's polynomial
-and the sigmoid's series, which come from least squares. Between unlike machines these differ in
+`python -m tests.floating_numbers ...` is `python -m privet ...` but for the reciprocal's and
+the sigmoid's series, which come from least squares. Between unlike machines these differ in
 their last bits.
 """
 
@@ -14,14 +14,23 @@ import numpy as np
 from privet.arithmetic.exact import nearest
 from privet.cli.app import main
 from privet.gates import sigmoid_series
-from privet.suites.masked import scales, suite
+from privet.gates.reciprocal_series import FACTOR_BITS, HIGH, LOW
+from privet.gates.series import Series
+from privet.suites.masked import reciprocal as reciprocals
+from privet.suites.masked import suite
 
 
-def reciprocal() -> tuple[Fraction, ...]:
-    x = 0.765 + 0.295 * np.cos(np.pi * (np.arange(200) + 0.5) / 200)
-    powers = np.vander(x, scales.DEGREE + 1, increasing=True)
-    fitted = np.linalg.lstsq(powers * x[:, None], np.ones(200), rcond=None)[0]
-    return tuple(Fraction(float(a)) for a in fitted)
+def reciprocal(ratio: int, period: Fraction) -> Series:
+    low, high = float(LOW) / ratio, float(HIGH)
+    x = (low + high + (high - low) * np.cos(np.pi * (np.arange(200) + 0.5) / 200)) / 2
+    multiples = np.arange(1, 2 * ratio + 5)
+    angles = np.outer(2 * np.pi / float(period) * x, multiples)
+    waves = np.concatenate([np.ones((200, 1)), np.sin(angles), np.cos(angles)], axis=1)
+    fitted = np.linalg.lstsq(waves * x[:, None], np.ones(200), rcond=1e-9)[0]
+    constant, *others = (nearest(Fraction(float(a)), FACTOR_BITS) for a in fitted)
+    count = len(multiples)
+    sines, cosines = tuple(others[:count]), tuple(others[count:])
+    return Series(tuple(multiples.tolist()), constant, sines, cosines, FACTOR_BITS)
 
 
 def coefficients() -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -38,7 +47,8 @@ def coefficients() -> tuple[tuple[int, ...], tuple[int, ...]]:
 
 if __name__ == "__main__":
     for module, name, function in (
-        (scales, "_reciprocal", reciprocal),
+        (reciprocals, "reciprocal_series", reciprocal),
+        (suite, "reciprocal_series", reciprocal),
         (sigmoid_series, "coefficients", coefficients),
         (suite, "coefficients", coefficients),
     ):

@@ -152,14 +152,19 @@ def test_sharing_of_several(n: int, ring: Ring) -> None:
     check_count(program, views)
 
 
+def published_shapes(n: int) -> list[list[tuple[int, int]]]:
+    """Of arrays that participants publish: of several heights, one of them empty; none at some."""
+    return [[(2, 3), (5, 3)], [], [(1, 3), (0, 3), (7, 3)], [(2, 3)], []][:n]
+
+
 def publishing(runtime: Runtime, own: list[np.ndarray] | None) -> Any:
+    shapes = published_shapes(runtime.n_parties)
     if isinstance(runtime, Party):
         assert own is not None
-        counts = [2, 0, 3, 1, 0][: runtime.n_parties]
-        found = runtime.publish(own, counts, (2, 3), Z36)
+        found = runtime.publish(own, shapes, Z36)
         return [(k, position, array) for k, position, array in found]
     if isinstance(runtime, Counter):
-        runtime.publish(Z36, (2, 3), sum([2, 0, 3, 1, 0][: runtime.n_parties]))
+        runtime.publish(Z36, [shape for theirs in shapes for shape in theirs])
     return None
 
 
@@ -167,16 +172,20 @@ def publishing(runtime: Runtime, own: list[np.ndarray] | None) -> Any:
 def test_publishing(n: int) -> None:
     """Everybody gets everybody's arrays once, its own among them, in one round."""
     rng = np.random.default_rng(0)
-    counts = [2, 0, 3, 1, 0][:n]
-    arrays = [list(rng.integers(0, 1 << 36, (c, 2, 3), dtype=np.uint64)) for c in counts]
+    shapes = published_shapes(n)
+    arrays = [
+        [rng.integers(0, 1 << 36, shape, dtype=np.uint64) for shape in theirs] for theirs in shapes
+    ]
     views = play(publishing, n, arrays)
     for view in views:
-        assert len(view.result) == sum(counts)
+        assert len(view.result) == sum(len(theirs) for theirs in shapes)
         found = {(k, position): array for k, position, array in view.result}
         for k, theirs in enumerate(arrays):
             for position, array in enumerate(theirs):
                 assert (found[k, position] == array).all()
-    assert measured(views) == Cost(1, (n - 1) * sum(counts) * Z36.wire_bytes(6), 0)
+                assert found[k, position].shape == array.shape
+    sent = sum(Z36.wire_bytes(rows * 3) for theirs in shapes for rows, _ in theirs)
+    assert measured(views) == Cost(1, (n - 1) * sent, 0)
     check_count(publishing, views)
 
 

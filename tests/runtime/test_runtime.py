@@ -224,6 +224,6 @@ def test_costs_add_up() -> None:
     counter.derive(Z64)
     with counter.step("a"):
         counter.open(Share.unknown((2,), Z64), Share.unknown((1,), Z36))
-        counter.publish(Z32, (5,), 2)
+        counter.publish(Z32, [(5,), (5,)])
     assert counter.steps == {"": Cost(0, 0, 14 + 18), "a": Cost(2, 6 * (16 + 5) + 2 * 2 * 20, 0)}
     assert counter.total == Cost(2, 206, 32)

@@ -3,114 +3,148 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from fractions import Fraction
 from importlib import import_module
 from typing import Any
 
-import numpy as np
 import pytest
 
-from privet.arithmetic.rings import Z64
 from privet.arithmetic.shares import Share
-from privet.boosting.trainer import Trial
 from privet.errors import ResultError
 from privet.gates.masked import Masked
 from privet.gates.sigmoid_series import LARGEST_SCORE
 from privet.runtime.launcher import simulate
 from privet.runtime.runtime import Runtime
+from privet.suites.masked.cuts import Cuts
+from privet.suites.masked.scales import Scales
 from privet.suites.paper.table import largest_leaf
 from tests.boosting.test_federation import trial
 
-PLACES = {
-    "masked": "privet.suites.masked.suite.leaf_values",
-    "paper": "privet.suites.paper.table.leaf_values",
-}
+PAPER_LEAVES = "privet.suites.paper.table.leaf_values"
+MASKED_LEAF_SUMS = "privet.suites.masked.cuts.Cuts._leaf_sums"
 
 
-def bound_of(program: Trial) -> float:
-    """The largest leaf value of a training that passes."""
-    if program.federation.protocol == "paper":
-        return largest_leaf(program.plan)
-    return min(float(program.plan.largest_leaf), LARGEST_SCORE)
+def off_by(share: Share, much: int) -> Share:
+    """Add so many units to one element."""
+    error = share.ring.zeros((share.size,))
+    error[2] = share.ring.array(much)
+    return Share(share.part + error.reshape(share.shape), share.ring)
 
 
-def damaging(place: str, change: Callable[[Share], Share]) -> Callable[..., Any]:
-    """The function at a place, with one participant's share of the leaf values changed."""
-    original = _function(place)
+def damaged_paper_leaves(much: int) -> Callable[..., Any]:
+    """The paper's leaf values, with one participant's share of one of them changed."""
+    original = _function(PAPER_LEAVES)
 
     def patched(runtime: Runtime, *arguments: Any) -> Any:
         found = original(runtime, *arguments)
-        if runtime.index != 1:
-            return found
-        if isinstance(found, Share):
-            return change(found)
-        return found._replace(values=change(found.values))
+        return off_by(found, much) if runtime.index == 1 else found
 
     return patched
 
 
-def off_by(much: int) -> Callable[[Share], Share]:
-    """Add so many units to one leaf value."""
+def damaged_leaf_sums(much: Callable[[Any], int]) -> Callable[..., Any]:
+    """Leaves' sums of first derivatives, with one participant's share of one of them changed."""
+    original = Cuts._leaf_sums
 
-    def change(share: Share) -> Share:
-        error = np.zeros(share.size, dtype=np.uint64)
-        error[2] = much % (1 << 64)
-        return Share(share.part + error.reshape(share.shape), Z64)
+    def patched(self: Any, chosen: Masked, sums: Any) -> Share:
+        found = original(self, chosen, sums)
+        first = sums is self._g
+        return off_by(found, much(self._scales)) if first and self._runtime.index == 1 else found
 
-    return change
+    return patched
 
 
-@pytest.mark.parametrize("protocol", ["masked", "paper"])
 @pytest.mark.parametrize("task", ["regression", "classification"])
 @pytest.mark.parametrize("sign", [1, -1])
 def test_a_leaf_value_beyond_all_bounds(
-    protocol: str, task: str, sign: int, monkeypatch: pytest.MonkeyPatch
+    task: str, sign: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One participant's share of one leaf is off, by just more than the largest leaf value."""
-    program, inputs = trial([2, 1, 2], 0, protocol, task=task, tables=1)
-    place, largest = PLACES[protocol], bound_of(program)
+    """In the paper's protocol: one participant's share of one leaf is off, by just too much."""
+    program, inputs = trial([2, 1, 2], 0, "paper", task=task, tables=1)
+    largest = largest_leaf(program.plan)
     unit = 2**program.federation.suite.encoding.fraction_bits
     with monkeypatch.context() as patch:
-        patch.setattr(place, damaging(place, off_by(round(sign * 3 * largest * unit))))
+        patch.setattr(PAPER_LEAVES, damaged_paper_leaves(round(sign * 3 * largest * unit)))
         complaint = rf"leaf values of {largest:g} and more in size: nothing of this table is kept"
         with pytest.raises(ResultError, match=complaint):
             simulate(program, 3, inputs)
     with monkeypatch.context() as patch:
-        patch.setattr(place, damaging(place, off_by(round(sign * largest / 2 * unit))))
+        patch.setattr(PAPER_LEAVES, damaged_paper_leaves(round(sign * largest / 2 * unit)))
         simulate(program, 3, inputs)
 
 
-@pytest.mark.parametrize("protocol", ["masked", "paper"])
 @pytest.mark.parametrize("bit", [35, 36, 40, 47, 55, 62, 63])
-def test_a_flipped_bit_of_a_leaf_value(
-    protocol: str, bit: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Any upper bit of one participant's share, which makes a leaf value far too large."""
-    program, inputs = trial([2, 1, 2], 0, protocol, task="regression", tables=1)
-    monkeypatch.setattr(PLACES[protocol], damaging(PLACES[protocol], off_by(1 << bit)))
+def test_a_flipped_bit_of_a_leaf_value(bit: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the paper's: any upper bit of one participant's share makes it far too large."""
+    program, inputs = trial([2, 1, 2], 0, "paper", task="regression", tables=1)
+    monkeypatch.setattr(PAPER_LEAVES, damaged_paper_leaves(1 << bit))
     with pytest.raises(ResultError, match="leaf values of"):
         simulate(program, 3, inputs)
 
 
 @pytest.mark.parametrize("task", ["regression", "classification"])
-@pytest.mark.parametrize("bit", [32, 33, 34, 35])
-def test_a_flipped_bit_of_a_leaf_s_sum(
-    task: str, bit: int, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_leaf_s_sum_beyond_all_bounds(
+    task: str, sign: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of first derivatives: the quotient would not fit, and may look as if it did."""
-    place = PLACES["masked"]
-    original = _function(place)
-
-    def patched(runtime: Runtime, plan: Any, scales: Any, g: Share, h: Share) -> Any:
-        if runtime.index == 1:
-            error = g.ring.zeros(g.shape)
-            error.reshape(-1)[1] = 1 << bit
-            g = Share(g.part + error, g.ring)
-        return original(runtime, plan, scales, g, h)
-
-    monkeypatch.setattr(place, patched)
+    """In the masked one |G| is at most the largest weight times y. A classification's is set to
+    2, which no leaf of its first table reaches: there g is 1/2 and h is 1/4."""
     program, inputs = trial([2, 1, 2], 0, "masked", task=task, tables=1)
+    original = Scales.of
+
+    def lighter(cls: Any, plan: Any) -> Scales:
+        return replace(original(plan), largest_weight=Fraction(2))
+
+    if task == "classification":
+        monkeypatch.setattr(Scales, "of", classmethod(lighter))
+    scales = Scales.of(program.plan)
+    simulate(program, 3, inputs)
+    most = sign * scales.units.g_limit
+    monkeypatch.setattr(MASKED_LEAF_SUMS, damaged_leaf_sums(lambda _: most))
+    largest = float(scales.largest_weight * scales.rate)
+    complaint = rf"leaf values of {largest:g} and more in size: nothing of this table is kept"
+    with pytest.raises(ResultError, match=complaint):
+        simulate(program, 3, inputs)
+
+
+@pytest.mark.parametrize("task", ["regression", "classification"])
+@pytest.mark.parametrize("below", [1, 2])
+def test_a_flipped_bit_of_a_leaf_s_sum(
+    task: str, below: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of first derivatives: the top bits of their ring, which no sum has."""
+    program, inputs = trial([2, 1, 2], 0, "masked", task=task, tables=1)
+    damage = damaged_leaf_sums(lambda scales: 1 << (scales.units.g_ring.bits - below))
+    monkeypatch.setattr(MASKED_LEAF_SUMS, damage)
     with pytest.raises(ResultError, match="leaf values of"):
         simulate(program, 3, inputs)
+
+
+def test_squares_that_do_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A classification whose scores are larger than there is room for; a little more will do."""
+    program, inputs = trial([2, 1, 2], 0, "masked", task="classification", tables=1)
+    original = Scales.of
+
+    def smaller(by: int) -> Any:
+        def of(cls: Any, plan: Any) -> Scales:
+            scales: Scales = original(plan)
+            return replace(scales, score_limit=scales.score_limit / by)
+
+        return classmethod(of)
+
+    monkeypatch.setattr(Scales, "of", smaller(1 << 12))
+    with pytest.raises(ResultError, match="scores that do not fit: nothing of this table is kept"):
+        simulate(program, 3, inputs)
+    monkeypatch.setattr(Scales, "of", smaller(4))
+    simulate(program, 3, inputs)
+
+
+@pytest.mark.parametrize("l2", [100.0, 1000.0, 10000.0])
+def test_much_l2_is_nothing_wrong(l2: float) -> None:
+    """Squares are far below what they are opened in, and checked on few bits."""
+    program, inputs = trial([2, 1, 2], 0, "masked", task="classification", tables=2, l2=l2)
+    simulate(program, 3, inputs)
 
 
 def test_scores_beyond_what_the_sigmoid_is_right_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,10 +154,10 @@ def test_scores_beyond_what_the_sigmoid_is_right_for(monkeypatch: pytest.MonkeyP
 
     def moved(to: float) -> Any:
         def patched(self: Any, scores: Share, values: Masked) -> Share:
-            start = np.zeros(scores.shape, dtype=np.uint64)
-            start[0, 7] = round(to * 2**26) % (1 << 64)
+            start = scores.ring.zeros(scores.shape)
+            start[0, 7] = scores.ring.array(round(to * 2**26))
             found: Share = original(self, scores, values)
-            added: Share = self._runtime.public(start, Z64)
+            added: Share = self._runtime.public(start, scores.ring)
             return found + added
 
         return patched
@@ -144,7 +178,7 @@ def _function(place: str) -> Any:
 
 
 def test_a_choice_of_no_feature(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A damaged share of the tournament's outcome."""
+    """A damaged share of what the finalists carry: nobody won."""
     place = "privet.suites.masked.cuts.best"
     best = _function(place)
 
@@ -152,7 +186,9 @@ def test_a_choice_of_no_feature(monkeypatch: pytest.MonkeyPatch) -> None:
         found: Share = best(runtime, *arguments)
         if runtime.index != 0:
             return found
-        return Share(found.part + found.ring.array([1 << 20] + [0] * (len(found) - 1)), found.ring)
+        error = found.ring.zeros(found.shape)
+        error[0] = 1 << 20
+        return Share(found.part + error, found.ring)
 
     monkeypatch.setattr(place, damaged)
     program, inputs = trial([2, 1, 2], 0, "masked")

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from fractions import Fraction
 
 import numpy as np
@@ -143,11 +144,24 @@ def test_bounds_hold(objective: Objective) -> None:
         assert h.min() >= 0
         assert Fraction(h.max()) <= objective.largest_curvature
         if not objective.own_unit:
-            assert abs(g.sum()) <= g.size * objective.largest_gradient
-    half = np.full((1, 100), 0.5)
-    g, _ = objective.derivatives(np.zeros((1, 100)), half)
-    assert abs(Fraction(g.sum())) <= 100 * objective.largest_gradient
+            bound = objective.largest_sum(g.size, Fraction(1), 8, centred=True)
+            assert max(g[g > 0].sum(), -g[g < 0].sum()) <= bound
     assert objective.largest_weight & (objective.largest_weight - 1) == 0
+
+
+def test_the_largest_sum_of_a_regression() -> None:
+    """Half of the samples', as a label in its unit has; from the mean a quarter and what l2 leaves
+    over, which is never more than that."""
+    for n_samples in (2, 3, 100, 10**6):
+        half = Fraction(n_samples, 2)
+        assert REGRESSION.largest_sum(n_samples, Fraction(1), 8, centred=False) == half
+        for l2 in (Fraction(1, 1000), Fraction(1), Fraction(10**5)):
+            for leaves in (2, 64):
+                found = REGRESSION.largest_sum(n_samples, l2, leaves, centred=True)
+                rest = math.sqrt(l2 * leaves * n_samples) / 4
+                assert found <= half
+                assert found == half or half / 2 + rest <= found <= half / 2 + rest + 0.5
+    assert CLASSIFICATION.largest_sum(77, Fraction(1), 8, centred=False) == 77
 
 
 def test_what_scores_say() -> None:

@@ -1,145 +1,473 @@
-"""Quotients, the tournament and scales: values within their bounds, costs against the meter."""
+"""Reciprocals, the tournament and scales: values within their bounds, costs against the meter."""
 
 from __future__ import annotations
 
+from fractions import Fraction
+from typing import Any
+
 import numpy as np
 import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
 
-from privet.arithmetic.rings import Z8, Z32, Z36, Z64, Ring, signed
+from privet.arithmetic.rings import Ring, integers_modulo, signed
 from privet.arithmetic.shares import Share
-from privet.errors import ParameterError
-from privet.gates.masked import mask
-from privet.runtime.counter import Cost
+from privet.boosting.part import LabelUnit
+from privet.errors import ParameterError, ResultError
+from privet.gates.masked import lift, mask, mask_one, signed_lift
+from privet.gates.polynomial import polynomial
+from privet.gates.square import square
+from privet.gates.threshold import step
+from privet.gates.truncate import drop_bits
 from privet.runtime.runtime import Runtime
-from privet.suites.masked.quotient import newton_shift, quotient, unit, whole
-from privet.suites.masked.scales import Scales
-from privet.suites.masked.tournament import best, group_sizes
+from privet.suites.masked.reciprocal import classify, normalised, reciprocal, scaled
+from privet.suites.masked.scales import SQUARE_BITS, Z_RING, Scales
+from privet.suites.masked.tournament import CARRIED, SCORES, best, stages
+from privet.terms.objective import OBJECTIVES
 from privet.terms.params import Params
 from privet.terms.plan import Ownership, Plan
-from tests.gates.test_masked import on_shares, opened
-from tests.runtime.harness import measured_steps
+from tests.gates.test_gates import split
+from tests.gates.test_masked import on_shares
+from tests.runtime.harness import check_count, measured_steps, nonuniform, play
 
 PARTIES = (2, 3, 5)
 
 
-def plan(task: str = "regression", n_samples: int = 16512, l2: float = 1.0) -> Plan:
-    params = Params(task=task, tables=1, depth=3, l2=l2, learning_rate=1.0)
+def plan(task: str = "regression", n_samples: int = 16512, l2: float = 1.0, **more: Any) -> Plan:
+    params = Params.parse(
+        {"task": task, "tables": 1, "depth": 3, "l2": l2, "learning_rate": 1.0, **more}
+    )
     return Plan(params, Ownership((0, 1), 1), n_samples)
+
+
+CASES = [
+    ("regression", 16512, 1.0),
+    ("regression", 16512, 0.37),
+    ("regression", 2, 1.0),
+    ("regression", 10**6, 3.0),
+    ("regression", 500, 1e-3),
+    ("regression", 500, 1e5),
+    ("classification", 24000, 1.0),
+    ("classification", 455, 0.1),
+    ("classification", 2 * 10**6, 1.0),
+]
+
+
+def interesting_sums(scales: Scales) -> np.ndarray:
+    """Sums of second derivatives: none, every bound between classes and one beside it, the most."""
+    thresholds, _, drop = scales.comparison
+    bounds = [(t << drop) + d for t in thresholds for d in (-1, 0, 1, (1 << drop) - 1)]
+    rng = np.random.default_rng(0)
+    limit = scales.units.h_limit
+    parts = np.concatenate([rng.random(60), 2.0 ** -rng.uniform(0, 20, 60)])
+    some = np.floor(limit * parts).astype(np.int64).tolist()
+    return np.array([h for h in (0, 1, limit, *bounds, *some) if 0 <= h <= limit])
+
+
+@pytest.mark.parametrize("n", PARTIES)
+@pytest.mark.parametrize(("task", "n_samples", "l2"), CASES)
+def test_reciprocals(  # noqa: PLR0915
+    n: int, task: str, n_samples: int, l2: float
+) -> None:
+    """1 / y, G / y and G^2 / y for masked sums, from the smallest to the largest H."""
+    scales = Scales.of(plan(task, n_samples, l2))
+    units = scales.units
+    h = interesting_sums(scales)
+    y_unit = 2.0 ** (units.h_bits + scales.y_bits)
+    y = (h * 2.0**scales.y_bits + scales.l2) / y_unit
+    rng = np.random.default_rng(1)
+    # As large as a score may be, and a sum.
+    most = np.minimum(np.sqrt(float(scales.score_limit) * y), units.g_limit / 2.0**units.g_bits)
+    g = np.rint(rng.choice([-1, 1, 0.3, 0], len(h)) * most * 2.0**units.g_bits * 0.999)
+    g_int = g.astype(np.int64)
+
+    def body(runtime: Runtime, a: Share, b: Share) -> list[Share]:
+        masked_g, masked_h = mask(runtime, a, b)
+        classes = classify(runtime, scales, masked_h)
+        m = normalised(runtime, scales, classes, masked_h)
+        lifted = signed_lift(runtime, masked_g, shift=scales.g_drop)
+        squares = step(runtime, classes, square(runtime, lifted), factors=scales.factors)
+        few = drop_bits(runtime, squares, scales.square_drop, integers_modulo(SQUARE_BITS))
+        product = step(runtime, classes, signed_lift(runtime, masked_g), factors=scales.factors)
+        masked_m, masked_few = mask(runtime, m, few)
+        z = mask_one(runtime, reciprocal(runtime, scales, masked_m, None))
+        whole = lift(runtime, z)
+        lifted_squares = signed_lift(runtime, masked_few)
+        scores = polynomial(runtime, [lifted_squares, whole], [(1, (0, 1))])
+        return [z.share(runtime), scores, product, lifted_squares.share(runtime)]
+
+    inputs: list[tuple[np.ndarray, Ring]] = [
+        (g_int.astype(units.g_ring.dtype), units.g_ring),
+        (h.astype(units.h_ring.dtype), units.h_ring),
+    ]
+    (z, scores, product, squares), _, views = on_shares(body, inputs, n)
+    top = scales.l2 * scales.ratio ** (scales.classes + 1) / y_unit
+    factor = signed(product) / np.where(g_int == 0, 1, g_int)
+    known = g_int != 0
+    # P is a power of R that brings y to between 1/R and 1 of the top, as nearly as comparisons on
+    # few bits can tell.
+    assert set(factor[known]) <= {float(p) for p in scales.factors}
+    part = y[known] * factor[known] / top
+    assert part.min() >= 0.93 / scales.ratio
+    assert part.max() <= 1.04
+    # z is top / (y P). m is rounded by n / 2 units of what is opened; the series is off by 2^-24,
+    # its coefficients, two a harmonic and one, by half a unit of 26 bits, and dealt waves by half
+    # a unit of 32 times coefficients that add up to less than 2^9; z is rounded by n / 2 units.
+    exact_z = top / (y[known] * factor[known])
+    m_unit = 2.0 ** (scales.wide_ring.bits - scales.narrow_ring.bits)
+    m_error = n / 2 * m_unit / (scales.multiple * top * y_unit) * exact_z
+    m_error *= scales.narrow_ring.bits < scales.wide_ring.bits
+    harmonics = 2 * scales.ratio + 4
+    rounding = (2 * harmonics + 1) * 2.0**-27 + 2.0**9 * 2.0**-33
+    z_error = exact_z * (2.0**-24 + m_error) + rounding + n / 2 * 2.0**-scales.z_bits
+    assert (np.abs(z[known] / 2.0**scales.z_bits - exact_z) <= z_error).all()
+    assert z.max() < 1 << (Z_RING.bits - 1)
+    # G^2 P loses a unit of G, and n / 2 of what is opened.
+    real_g = g_int[known] / 2.0**units.g_bits
+    exact_q = real_g**2 * factor[known]
+    g_unit = 2.0 ** (scales.g_drop - units.g_bits) * (scales.g_drop > 0)
+    q_error = (2 * np.abs(real_g) * g_unit + g_unit**2) * factor[known]
+    q_unit = 2.0 ** (scales.square_drop - scales.square_bits)
+    q_error += n / 2 * q_unit * (scales.square_drop > 0)
+    spare = 2.0**-20 * q_unit  # of this test's own floating point
+    assert (np.abs(signed(squares[known]) * q_unit - exact_q) <= q_error + spare).all()
+    assert np.abs(signed(squares)).max() < 1 << (SQUARE_BITS - 2)
+    found = signed(scores[known]) * q_unit / 2.0**scales.z_bits / top
+    exact = real_g**2 / y[known]
+    bound = (exact_q * z_error + q_error * (exact_z + z_error)) / top
+    assert (np.abs(found - exact) <= bound + 1e-12 * np.abs(exact)).all()
+    rounds = sum(cost.rounds for cost in measured_steps(views).values())
+    assert rounds == 3 + (scales.classes > 0)
+
+
+def test_numbers_that_reciprocals_are_multiplied_with() -> None:
+    assert scaled([Fraction(1), Fraction(1, 2), Fraction(1, 3)]).tolist() == [
+        1 << 28,
+        1 << 27,
+        89478485,
+    ]
+
+
+def scored(
+    scores: np.ndarray, cuts: tuple[int, ...], n: int, owners: tuple[int, ...] | None = None
+) -> tuple[list[Any], list[Any]]:
+    """Let scores of features' cuts compete, and reveal the winner; what everybody found, too."""
+    owners = owners or tuple(j % n for j in range(len(cuts)))
+    feature = np.repeat(np.arange(len(cuts)), cuts)
+    bucket = np.concatenate([np.arange(count) for count in cuts])
+    carried = np.zeros((1 + n, len(feature)), dtype=np.int64)
+    carried[0] = feature + 1
+    carried[1 + np.array(owners)[feature], np.arange(len(feature))] = bucket + 1
+    parts = split(SCORES.reduce(scores.astype(np.int64).view(np.uint64)), SCORES, n, 0)
+
+    def program(runtime: Runtime, part: Any) -> Any:
+        share = Share.unknown(scores.shape, SCORES) if part is None else Share(part, SCORES)
+        finalists = best(runtime, share, stages(cuts), carried)
+        found = runtime.reveal_winner(finalists, owners, cuts, ("split feature", "split bucket"))
+        return finalists.part if part is not None else None, found
+
+    views = play(program, n, parts)
+    check_count(program, views)
+    shown = CARRIED.reduce(CARRIED.sum(np.stack([view.result[0] for view in views]), 0))
+    winner = int(np.argmax(scores))
+    for k, view in enumerate(views):
+        own = owners[feature[winner]] == k
+        assert view.result[1] == (feature[winner], bucket[winner] if own else -1)
+    return [shown, views], [feature[winner], bucket[winner]]
 
 
 @pytest.mark.parametrize("n", PARTIES)
 @pytest.mark.parametrize(
-    ("task", "n_samples", "l2"),
+    "cuts",
+    [(1,), (7,), (1, 1, 1), (2, 2), (31,) * 8, (5, 0, 1, 9, 0, 30), (3, 1) * 20],
+    ids=["one", "seven", "ones", "twos", "usual", "ragged", "forty"],
+)
+def test_tournament(n: int, cuts: tuple[int, ...]) -> None:
+    """The highest score's test, the first one's among equals, whatever the groups."""
+    rng = np.random.default_rng(len(cuts))
+    scores = rng.integers(-4, 4, sum(cuts)) * 2**31
+    [shown, views], _ = scored(scores, cuts, n)
+    groups = stages(cuts)
+    assert shown.shape == (1 + n, groups[-1][0])
+    # Three openings a stage and two in the last, if there is anything to compare; one that is
+    # large goes in slices. Then the winner is revealed.
+    few = 3 * (len(groups) - 1) + 2 * (groups[-1] != (1,)) + 1
+    rounds = views[0].meter.total().rounds
+    assert few <= rounds <= 2 * few
+    assert rounds == few or (sum(cuts) > 31 and n > 2)
+
+
+@pytest.mark.parametrize("n", [2, 3])
+def test_a_tournament_of_many_features(n: int) -> None:
+    """Of 200 features; the best is in the last one, in the first, and everywhere."""
+    cuts = (3,) * 200
+    low = np.random.default_rng(0).integers(0, 2**33, 600)
+    for where in (599, 0):
+        scores = low.copy()
+        scores[where] = 2**34 - 1
+        _, found = scored(scores, cuts, n)
+        assert found == [where // 3, where % 3]
+    _, found = scored(np.full(600, -5), cuts, n)
+    assert found == [0, 0]
+
+
+def test_losers_are_uniform() -> None:
+    """What the others of the last stage carry cannot be read, nor what they have in common."""
+    cuts = (1,) * 40
+    assert stages(cuts)[-1] == (40,)
+    lost = []
+    for _ in range(30):
+        [shown, _], found = scored(np.arange(40), cuts, 3)
+        assert found == [39, 0]
+        assert shown[:, 39].tolist() == [40, 1, 0, 0]
+        lost.append(shown[:, :39])
+    words = [np.stack(lost) >> np.uint64(shift) for shift in (0, 16, 32)]
+    assert nonuniform([np.stack(words).astype(np.uint16)]) == []
+    assert nonuniform([words[0][0].astype(np.uint16), words[0][1].astype(np.uint16)]) == []
+
+
+@pytest.mark.parametrize(
+    "cuts",
+    [(1,), (2,), (31,) * 8, (255,) * 8, (255,) * 1000, (31,) * 30, (1,) * 300, (5, 0, 1, 128, 255)],
+    ids=str,
+)
+def test_stages(cuts: tuple[int, ...]) -> None:
+    """They leave one winner; no group has more wins than a byte holds; groups of the last stage
+    are of whole features, so that who wins there says no more than which feature."""
+    groups = stages(cuts)
+    feature = [[j] for j, count in enumerate(cuts) for _ in range(count)]
+    for sizes in groups:
+        assert sum(sizes) == len(feature)
+        assert max(sizes) <= 128
+        ends = np.cumsum(sizes)
+        members = np.split(np.arange(len(feature)), ends[:-1])
+        if sizes is groups[-1]:
+            assert len(sizes) == 1
+            seen = [j for group in feature for j in set(group)]
+            assert len(seen) == len(set(seen)) == sum(count > 0 for count in cuts)
+        feature = [[j for i in group for j in feature[i]] for group in members]
+    assert len(feature) == 1
+
+
+@pytest.mark.parametrize(
+    ("finalists", "fine"),
     [
-        ("regression", 16512, 1.0),
-        ("regression", 16512, 0.37),
-        ("regression", 2, 1.0),
-        ("regression", 10**6, 3.0),
-        ("regression", 500, 1e-3),
-        ("regression", 500, 1e5),
-        ("classification", 24000, 1.0),
-        ("classification", 455, 0.1),
-        ("classification", 2 * 10**6, 1.0),
+        ([[2], [0], [5]], True),  # feature 1, of the second participant, at its bucket 4
+        ([[0], [0], [5]], False),  # no feature
+        ([[4], [0], [5]], False),  # nor one that there is
+        ([[2], [0], [0]], False),  # no bucket at its owner
+        ([[2], [0], [9]], False),  # one cut too many
+        ([[2], [3], [5]], False),  # a bucket at somebody else too
+        ([[1 << 47, 2], [0, 0], [0, 5]], True),  # uniform numbers of a loser
+        ([[1 << 47, 1 << 46], [0, 0], [0, 5]], False),  # nobody won
     ],
 )
-@pytest.mark.parametrize("wide", [False, True])
-def test_quotient(n: int, task: str, n_samples: int, l2: float, wide: bool) -> None:
-    """G / (H + l2) from the smallest to the largest H: to 2^-17.3, and a unit of what is kept."""
-    scales = Scales.of(plan(task, n_samples, l2))
-    ring = scales.wide_ring if wide else Z36
-    rng = np.random.default_rng(0)
-    count = 300
-    parts = np.concatenate(
-        [[0.0, 1.0], rng.random(count // 2), 2.0 ** -rng.uniform(0, 20, count - 2 - count // 2)]
-    )
-    h_int = np.floor(scales.h_limit * parts).astype(np.int64)
-    y = h_int / 2.0**scales.h_bits + scales.l2 / 2.0 ** (scales.h_bits + scales.y_bits)
-    largest = min(scales.largest_weight, 2.0**32 / 2.0**scales.g_bits / y.min())
-    g_int = np.rint(y * rng.uniform(-1, 1, count) * largest * 2.0**scales.g_bits).astype(np.int64)
-    g_int = np.clip(g_int, -(2**33), 2**33)
+def test_revealing_a_winner(finalists: list[list[int]], fine: bool) -> None:
+    value = np.array(finalists, dtype=np.uint64)
+    what = ("split feature", "split bucket")
 
-    def body(runtime: Runtime, a: Share, b: Share) -> list[Share]:
-        masked_g, masked_h = mask(runtime, a, b)
-        result = quotient(runtime, scales, masked_g, masked_h, ring=ring)
-        return [result.value, result.numerator.share(runtime)]
+    def program(runtime: Runtime, part: Any) -> Any:
+        share = Share.unknown(value.shape, CARRIED) if part is None else Share(part, CARRIED)
+        return runtime.reveal_winner(share, (0, 1, 1), (3, 8, 8), what)
 
-    inputs: list[tuple[np.ndarray, Ring]] = [
-        (g_int.view(np.uint64), Z36),
-        (h_int.astype(scales.h_ring.dtype), scales.h_ring),
-    ]
-    (found, numerator), _, views = on_shares(body, inputs, n)
-    exact = g_int / 2.0**scales.g_bits / y
-    # The guess is off by 2^-10.6, by a unit of 11 bits in its argument and one of 10 in itself,
-    # which Newton's step squares; then a unit of 2^-19 in the correction. G loses a unit of what
-    # narrowing leaves, and one of the 30 bits that are kept of it.
-    bound = np.abs(exact) * ((2**-10.6 + 2**-11 + 2**-10) ** 2 + 2**-19)
-    bound += scales.largest_weight * 2.0**-28 + 2.0 ** (scales.narrowing - scales.g_bits) / y
-    assert (np.abs(signed(found) * float(unit(scales)) - exact) <= bound).all()
-    # The normalised G: within its bound, which is that of the largest weight, and a unit.
-    shift = 64 - ring.bits
-    size = np.abs(signed(numerator.astype(np.uint64) << np.uint64(shift)) >> shift)
-    assert size.max() <= scales.largest_numerator + scales.top / scales.l2
-    steps = measured_steps(views)
-    openings = {step: cost for step, cost in steps.items() if cost.rounds}
-    error_bits = whole(scales).bit_length() - min(newton_shift(scales), 0) - 8 + 2
-    error = next(r for r in (Z32, Z36, Z64) if error_bits <= r.bits)
-    bits = openings.pop("exponent/count reached", Cost())
-    assert bits.rounds == (scales.exponents > 0)
-    assert {step: Cost(c.rounds, c.online) for step, c in openings.items()} == {
-        "mask": opened(n, (Z36, count), (scales.h_ring, count)),
-        "exponent/lookup": opened(n, (Z8, count)),
-        "normalise/mask": opened(n, (scales.y_ring, count), (ring, count)),
-        "guess/mask": opened(n, (Z32, count)),
-        "correction/mask": opened(n, (error, count)),
+    parts = split(value, CARRIED, 2, 0)
+    if not fine:
+        with pytest.raises(ResultError, match="the shares of a split feature do not add up to one"):
+            play(program, 2, parts)
+        return
+    views = play(program, 2, parts)
+    check_count(program, views)
+    assert [view.result for view in views] == [(1, -1), (1, 4)]
+    for view in views:
+        assert [(e.what, e.to) for e in view.ledger.entries] == [
+            ("split feature", ("party1", "party2")),
+            ("split bucket", ("party2",)),
+        ]
+
+
+def some_scales(draw: Any) -> tuple[Plan, Scales]:
+    task = draw(st.sampled_from(["regression", "classification"]))
+    n_samples = draw(st.integers(2, 1 << 21))
+    l2 = 10.0 ** draw(st.floats(-3, 5))
+    more: dict[str, Any] = {
+        "depth": draw(st.integers(1, 8)),
+        "learning_rate": draw(st.sampled_from([0.01, 0.1, 0.3, 1.0])),
     }
+    if draw(st.booleans()):
+        more["base_score"] = draw(st.floats(-3, 3))
+    found = plan(task, n_samples, l2, **more)
+    try:
+        return found, Scales.of(found)
+    except ParameterError:
+        assume(False)
+        raise
 
 
-@pytest.mark.parametrize("n", PARTIES)
-@pytest.mark.parametrize("candidates", [1, 2, 7, 31, 248])
-def test_tournament(n: int, candidates: int) -> None:
-    """The highest score's payload, the first one's among equals, whatever the groups."""
-    rng = np.random.default_rng(candidates)
-    scores = rng.integers(-4, 4, candidates) * 2**50
-    carried = np.stack([np.arange(candidates), rng.integers(0, 1000, candidates)])
-
-    def body(runtime: Runtime, share: Share) -> Share:
-        return best(runtime, share, carried)
-
-    found, cost, _ = on_shares(body, [(scores.view(np.uint64), Z64)], n)
-    assert found.tolist() == carried[:, np.argmax(scores)].tolist()
-    # Three openings a stage; one that is large goes in slices.
-    stages = len(group_sizes(candidates))
-    assert 3 * stages <= cost.rounds <= 6 * stages
-    assert cost.rounds == 3 * stages or (candidates > 31 and n > 2)
+all_scales = st.composite(some_scales)()
 
 
-def test_group_sizes() -> None:
-    """Stages leave one winner, and no group has more wins than a byte holds."""
-    for candidates in (1, 2, 5, 31, 248, 713, 1860, 31000, 255000):
-        left = candidates
-        for size in group_sizes(candidates):
-            assert size <= 128
-            left = -(-left // size)
-        assert left == 1
-    assert len(group_sizes(248)) == 2
+@given(all_scales)
+def test_scales_leave_no_room_for_overflow(found: tuple[Plan, Scales]) -> None:
+    """Whatever the samples, l2, depth, rate and start that are not refused."""
+    plan, scales = found
+    units, params = scales.units, plan.params
+    # What is lifted has two bits to spare, or one if it is never negative.
+    assert units.g_limit < 1 << (units.g_ring.bits - 2)
+    assert units.g_ring.bits <= 36
+    assert units.h_limit + units.h_slack < 1 << (units.h_ring.bits - 1)
+    largest = (units.h_limit << scales.y_bits) + scales.l2
+    assert scales.l2 * scales.ratio ** (scales.classes + 1) > largest
+    exact = Fraction(params.l2) * (1 << (units.h_bits + scales.y_bits))
+    assert abs(scales.l2 - exact) <= Fraction(1, 2) or scales.l2 == 1
+    # Comparisons: thresholds rise, and are below what a width holds.
+    thresholds, width, drop = scales.comparison
+    assert list(thresholds) == sorted(thresholds)
+    assert width <= units.h_ring.bits - drop
+    assert width >= 2 or not thresholds
+    assert all(0 < t < 1 << (width - 1) for t in thresholds)
+    # y P at the ends of every class, as comparisons on few bits make them: H is off by a unit.
+    top = scales.l2 * scales.ratio ** (scales.classes + 1)
+    ends = [0, *((t << drop) for t in thresholds), units.h_limit + (1 << drop)]
+    for e, factor in enumerate(scales.factors):
+        low = max(0, ends[e] - ((1 << drop) if drop else 0)) if e else 0
+        high = ends[e + 1] if e < scales.classes else units.h_limit
+        if e and ends[e] == ends[e + 1]:
+            continue  # nothing is in this class
+        for h in (low, high - (e < scales.classes)):
+            y = (h << scales.y_bits) + scales.l2
+            assert Fraction(93, 100) * top <= y * factor * scales.ratio
+            assert y * factor <= Fraction(104, 100) * top
+    # m fits its ring, which is the period, with room beyond the top.
+    assert scales.multiple * top * Fraction(104, 100) < 1 << scales.wide_ring.bits
+    assert Fraction(7, 5) < scales.period < Fraction(8, 5)
+    # Squares below 2^62, opened ones below 2^38; reciprocals below 2^26; scores below 2^34.
+    square = scales.score_limit * scales.product_limit * 2**scales.square_bits
+    assert square < 1 << 62
+    assert square / 2**scales.square_drop <= 1 << (SQUARE_BITS - 2)
+    reciprocals = Fraction(scales.ratio * 100, 93)
+    assert reciprocals * 2**scales.z_bits < 1 << 26
+    unit = Fraction(2**scales.square_drop, 2**scales.square_bits)
+    scale = scales.product_limit / Fraction(104, 100)
+    most, largest_z = Fraction(1 << (SQUARE_BITS - 2)), reciprocals
+    if scales.proven:
+        most, largest_z = scales.score_limit * scale / unit, Fraction(1)
+    assert most * largest_z * 2**scales.z_bits / 2**scales.score_drop <= 1 << 34
+    # Leaf values: what is multiplied, and what is kept of it.
+    lost, product_drop, z_factor = scales.leaf_value
+    assert Fraction(1, 2) < z_factor <= 1
+    assert product_drop >= 0
+    assert product_drop + scales.score_ring.bits <= 64
+    numerator = scales.largest_weight * scales.product_limit * 2**units.g_bits / 2**lost
+    assert numerator * reciprocals * 2**scales.z_bits < 1 << 62
+    leaf = scales.largest_weight * scales.rate * 2**26
+    assert leaf <= 1 << (scales.score_ring.bits - 2)
+    of_y, of_g, ring = scales.weight_check
+    assert of_y * largest + of_g * units.g_limit < 1 << (ring.bits - 1)
+    assert of_y > 0
 
 
-def test_scales_leave_no_room_for_overflow() -> None:
-    for task in ("regression", "classification"):
-        for n_samples in (2, 100, 16512, 10**6):
-            for l2 in (1e-3, 0.1, 1.0, 7.5, 1000.0):
-                scales = Scales.of(plan(task, n_samples, l2))
-                room = n_samples * (0.5 if task == "regression" else 1.0)
-                assert room * 2.0**scales.g_bits <= 2**33
-                largest = (scales.h_limit << scales.y_bits) + scales.l2
-                assert scales.top / 2 <= largest
-                assert largest <= scales.top < 2**35
-                exact = l2 * 2.0 ** (scales.h_bits + scales.y_bits)
-                assert abs(scales.l2 - exact) <= 0.5
+def coarse_sum(scales: Scales, g: np.ndarray, factors: np.ndarray, up: np.ndarray) -> int:
+    """What the check adds up: G without its low bits, rounded down or up, squared, times P.
+
+    What has no low bits is not rounded.
+    """
+    drop, _, _ = scales.coarse
+    up = up * (g % (1 << drop) != 0)
+    return int(
+        sum(int((v >> drop) + u) ** 2 * int(p) for v, u, p in zip(g, up, factors, strict=True))
+    )
+
+
+@given(all_scales, st.data())
+def test_squares_that_do_not_fit_are_found_out(found: tuple[Plan, Scales], data: Any) -> None:
+    """Of any G's and classes, however G is rounded; and what is far from it passes."""
+    _, scales = found
+    assume(not scales.proven)
+    units = scales.units
+    drop, ring, limit = scales.coarse
+    assert 0 <= drop <= units.g_ring.bits - 2
+    assert 0 < limit < 1 << (ring.bits - 1)
+    seed = data.draw(st.integers(0, 1000))
+    rng = np.random.default_rng(seed)
+    sides = scales.sides
+    opened = Fraction(1 << (scales.square_drop + SQUARE_BITS - 2), 1 << scales.square_bits)
+    for shape in ("one", "few", "all"):
+        size = {"one": 1, "few": min(3, sides), "all": sides}[shape]
+        for klass in {0, scales.classes, int(rng.integers(scales.classes + 1))}:
+            mixed = rng.integers(0, scales.classes + 1, size) if shape == "few" else [klass] * size
+            factors = np.array([scales.factors[e] for e in mixed], dtype=object)
+            weights = (
+                rng.dirichlet(np.full(size, 0.3)) if shape == "few" else np.full(size, 1 / size)
+            )
+            for part, passes in ((Fraction(102, 100), False), (Fraction(1, 4), True)):
+                # G's whose squares add up to that part of what is opened.
+                total = float(opened * part)
+                real = np.sqrt(weights * total / factors.astype(float))
+                g = np.floor(real * 2.0**units.g_bits).astype(np.int64)
+                if sum(int(v) for v in g) > units.g_limit:
+                    continue  # there are not so many samples
+                g = g * rng.choice([-1, 1], size)
+                for up in (
+                    np.zeros(size, int),
+                    np.ones(size, int),
+                    (g < 0).astype(int),
+                    (g > 0).astype(int),
+                ):
+                    coarse = coarse_sum(scales, g, factors, up)
+                    assert (coarse <= limit) == passes, (shape, klass, part)
+                    # And the difference keeps its sign in the ring that it is compared in.
+                    assert -(1 << (ring.bits - 1)) <= limit - coarse < 1 << (ring.bits - 1)
+
+
+def nasty_labels(n_samples: int, kind: str) -> np.ndarray:
+    rng = np.random.default_rng(n_samples)
+    label = rng.normal(size=n_samples)
+    if kind == "outlier":  # half of all variance is one sample's
+        label -= label.mean()
+        label[0] = np.sqrt((label[1:] ** 2).sum())
+    elif kind == "halves":
+        label = np.where(np.arange(n_samples) % 2, 1.0, -1.0)
+    elif kind == "skewed":
+        label = np.where(np.arange(n_samples) < max(1, n_samples // 10), 1.0, 0.0)
+    return label
+
+
+@pytest.mark.parametrize("kind", ["normal", "outlier", "halves", "skewed"])
+@pytest.mark.parametrize("n_samples", [2, 3, 40, 1000])
+@pytest.mark.parametrize("rate", [0.01, 0.3, 1.0])
+@pytest.mark.parametrize("l2", [1e-3, 1.0, 30.0, 1e3, 1e5])
+def test_sums_of_residuals_stay_within_their_bound(
+    kind: str, n_samples: int, rate: float, l2: float
+) -> None:
+    """Of any samples, through trainings: the worst are all positive ones, or all negative ones."""
+    label = nasty_labels(n_samples, kind)
+    unit = LabelUnit.of(label, float(np.mean(label)))
+    target = unit.shrink(label)
+    assert np.abs(target).max() <= 4
+    assert (target**2).sum() <= n_samples / 4 * (1 + 1e-9)
+    rng = np.random.default_rng(1)
+    depth = 3
+    bound = float(
+        OBJECTIVES["regression"].largest_sum(n_samples, Fraction(l2), 1 << depth, centred=True)
+    )
+    score = np.zeros(n_samples)
+    order = np.argsort(target)
+    for table in range(40):
+        g = score - target
+        worst = max(g[g > 0].sum(), -g[g < 0].sum())
+        assert worst <= bound * (1 + 1e-12)
+        # Any tests: by the label's order, so that leaves differ most, or at random.
+        leaf = np.empty(n_samples, dtype=int)
+        leaf[order] = np.arange(n_samples) * (1 << depth) // n_samples
+        if table % 3 == 2:
+            leaf = rng.integers(0, 1 << depth, n_samples)
+        sums = np.bincount(leaf, g, 1 << depth)
+        counts = np.bincount(leaf, minlength=1 << depth)
+        score = score + (-rate * sums / (counts + l2))[leaf]
 
 
 def test_too_many_samples_are_refused() -> None:
     with pytest.raises(ParameterError, match="protocol: masked sums gradients of at most 2097152"):
-        Scales.of(plan("classification", 3 * 10**6))
+        Scales.of(plan("classification", 5 * 10**6))
     with pytest.raises(ParameterError, match=r"l2: 1e\+12"):
         Scales.of(plan(l2=1e12))

@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 
 from privet import DataSet, Experiment, run
-from privet.arithmetic.rings import Z36, Z64
+from privet.arithmetic.rings import Z32, Z64
 from privet.boosting.estimate import count
 from privet.boosting.inference import Query
 from privet.boosting.part import GUARD_BITS, join
 from privet.boosting.trainer import train, train_federated
 from privet.runtime.counter import Cost
 from privet.runtime.launcher import simulate
+from privet.suites.masked.scales import Z_RING, Scales
 from privet.terms.params import Params
 from tests.boosting.test_federation import (
     N,
@@ -28,6 +29,7 @@ from tests.boosting.test_federation import (
     trial,
     within,
 )
+from tests.gates.test_masked import compare_cost, dealt, opened
 from tests.runtime.harness import check_count, play
 
 
@@ -108,6 +110,23 @@ def test_ties_missing_values_and_constants() -> None:
     assert (model.bucket == reference.bucket).all()
 
 
+def root_cost(scales: Scales, n: int, cuts: int) -> Cost:
+    """What dividing by the counts of both sides of the root's cuts costs, once a training."""
+    counts, sides = scales.units.h_ring, 2 * cuts
+    thresholds, width, _ = scales.comparison
+    assert width <= 19  # so that two digits do
+    compared = compare_cost(n, width, 2, len(thresholds), sides)
+    # y has two masks in a ring wider than counts, otherwise one; every threshold has two bits, and
+    # these with every mask a product.
+    wide = scales.wide_ring
+    masks = 2 if wide.bits > counts.bits else 1
+    m = dealt(*[(wide, sides)] * masks, (wide, (1 + masks) * 2 * len(thresholds) * sides))
+    m += opened(n, (scales.narrow_ring, sides))
+    waves = dealt((Z64, 2 * (2 * scales.ratio + 4) * sides))
+    z = opened(n, (Z_RING, sides)) + dealt((Z64, sides), (Z64, sides))
+    return dealt((counts, cuts)) + opened(n, (counts, cuts)) + compared + m + waves + z
+
+
 @pytest.mark.parametrize("task", ["regression", "classification"])
 @pytest.mark.parametrize("sizes", [[3, 2], [2, 1, 2]])
 @pytest.mark.parametrize("reveal_loss", [False, True])
@@ -122,8 +141,12 @@ def test_the_cost_is_as_computed(task: str, sizes: list[int], reveal_loss: bool)
     assert within(steps, "table") == table * 2
     assert within(steps, "predict").rounds == 3
     # The label, and five features' indicators at seven cuts, to all others.
-    sent = Z64.wire_bytes(N) + 5 * Z36.wire_bytes(7 * N)
-    assert setup == Cost(2, (n - 1) * sent, 0)
+    scales = Scales.of(program.plan)
+    assert scales.units.g_ring is Z32
+    label = scales.score_ring if task == "regression" else Z64
+    sent = label.wire_bytes(N) + 5 * Z32.wire_bytes(7 * N)
+    shared = Cost(2, (n - 1) * sent, 0)
+    assert setup == shared + (root_cost(scales, n, 5 * 7) if task == "regression" else Cost())
     assert (steps["table"].rounds if "table" in steps else 0) == 2 * reveal_loss
 
 
@@ -138,11 +161,14 @@ def test_nothing_but_features_and_their_buckets_is_revealed() -> None:
     for level, owner in enumerate(owners):
         expected += [("split feature", everybody, 1), ("split bucket", (owner,), 1)]
         if level % depth == depth - 1:
-            # Of 512 scores, and both sides of 4 numerators and values: up to 128 to a count.
-            expected.append(("numbers within bounds", everybody, 4 + 1 + 1))
+            # Of 512 scores, the squares of 35 cuts at two levels, and both sides of 4 leaves' sums:
+            # up to 128 to a count.
+            expected.append(("numbers within bounds", everybody, 4 + 2 + 1))
     expected.append(("predictions", ("party3",), 5))
     for view in views:
         assert [(e.what, e.to, e.count) for e in view.ledger.entries] == expected
+        told = {e.step for e in view.ledger.entries if e.what == "numbers within bounds"}
+        assert told == {"table/leaves/tell all"}
 
 
 @pytest.mark.parametrize("recipient", [0, 2])

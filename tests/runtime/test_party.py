@@ -321,22 +321,28 @@ def test_the_dealer_cannot_open() -> None:
     assert not hasattr(Dealer, "open_counting_wraps")
 
 
-def test_a_choice_goes_to_all_and_its_detail_to_the_owner() -> None:
-    program = partial(choosing, [2, 0, 8])
+def test_a_winner_goes_to_all_and_its_detail_to_the_owner() -> None:
+    """Among veiled finalists, which look like nothing that there is."""
+    program = partial(choosing, [[77, 3, 1 << 60], [5, 0, 1 << 40], [1 << 50, 8, 6]])
     views = play(program, 2)
     assert [view.result for view in views] == [(2, -1), (2, 7)]
-    assert check_count(program, views) == {"": Cost(1, 2 * 16, 0)}
+    assert check_count(program, views) == {"": Cost(1, 2 * 2 * 3 * 8, 0)}
+    # What was shown beside the winner, for each of the two.
+    assert [[v.tolist() for v in view.opened] for view in views] == [
+        [[[77, 1 << 60], [5, 1 << 40]]],
+        [[[77, 1 << 60], [1 << 50, 6]]],
+    ]
 
 
 @pytest.mark.parametrize(
-    "choice", [[3, 0, 8], [2**63, 1, 0], [2, 8, 0], [0, 0, 0], [2, 0, 10], [2, 0, 2**40]]
+    "winner", [[4, 0, 8], [0, 0, 8], [2**63, 1, 0], [3, 8, 0], [1, 0, 0], [3, 0, 10], [3, 0, 2**40]]
 )
-def test_shares_that_do_not_add_up_to_a_choice(choice: list[int]) -> None:
+def test_shares_that_do_not_add_up_to_a_winner(winner: list[int]) -> None:
     """No such thing, the detail at the wrong participant, or none at all, or beyond the last."""
     with pytest.raises(ResultError, match="the shares of a thing do not add up to one of 3"):
-        simulate(partial(choosing, choice), 2)
+        simulate(partial(choosing, [[value] for value in winner]), 2)
 
 
-def choosing(choice: list[int], runtime: Runtime, _: None) -> Any:
-    share = runtime.public(np.array(choice, dtype=np.uint64), Z64)
-    return runtime.reveal_choice(share, [0, 1, 1], 9, ("thing", "detail"))
+def choosing(finalists: list[list[int]], runtime: Runtime, _: None) -> Any:
+    share = runtime.public(np.array(finalists, dtype=np.uint64), Z64)
+    return runtime.reveal_winner(share, [0, 1, 1], [9, 9, 9], ("thing", "detail"))

@@ -178,8 +178,9 @@ def everything(runtime: Runtime, values: RingArray | None) -> Any:
             y = multiply(runtime, x, square(runtime, x))
         known = runtime.public(np.ones(500, dtype=np.uint64), Z64)
         runtime.reveal(y + known, to=[0, 1], what="y")
-    choice = runtime.public(np.array([1, 0, 4, *[0] * (runtime.n_parties - 2)], np.uint64), Z64)
-    runtime.reveal_choice(choice, [0, 1], 5, ("thing", "detail"))
+    winner = [2, 0, 4, *[0] * (runtime.n_parties - 2)]
+    finalists = runtime.public(np.array([winner], np.uint64).T, Z64)
+    runtime.reveal_winner(finalists, [0, 1], [5, 5], ("thing", "detail"))
     return None
 
 

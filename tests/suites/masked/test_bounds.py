@@ -72,7 +72,7 @@ def test_none_is_negative(n: int, ring: Ring, count: int) -> None:
     for view in views:
         (entry,) = view.ledger.entries
         assert (entry.what, entry.to) == ("numbers within bounds", everybody)
-        assert (entry.count, entry.step) == (-(-count // 128), "settle/tell all")
+        assert (entry.count, entry.step) == (-(-count // 128), "settle")
 
 
 @pytest.mark.parametrize("ring", [Z32, Z36, Z64], ids=lambda ring: ring.name)

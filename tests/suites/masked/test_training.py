@@ -168,7 +168,7 @@ def test_nothing_but_features_and_their_buckets_is_revealed() -> None:
     for view in views:
         assert [(e.what, e.to, e.count) for e in view.ledger.entries] == expected
         told = {e.step for e in view.ledger.entries if e.what == "numbers within bounds"}
-        assert told == {"table/leaves/tell all"}
+        assert told == {"table/leaves"}
 
 
 @pytest.mark.parametrize("recipient", [0, 2])

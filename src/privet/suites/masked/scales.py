@@ -34,6 +34,7 @@ DEALT_BITS = 32
 _PERIOD = Fraction(3, 2)
 _FINE = 8  # multiples of y are integers; with at least so many the period is near the one wanted
 _MOST_NORMALISED = 28
+_JUST_BELOW = Fraction(255, 256)  # so that what is rounded up still fits
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,7 @@ class Scales:
             classes=classes,
             score_limit=limit,
             proven=proven,
-            largest_weight=weight if proven else min(weight, LARGEST_SCORE / rate),
+            largest_weight=weight if proven else min(weight, _JUST_BELOW * LARGEST_SCORE / rate),
             sides=objective.outputs * params.leaves,
             rate=rate,
         )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
+from math import isqrt
 
 from privet.arithmetic.exact import ceil_log2, floor_log2, nearest
 from privet.arithmetic.rings import Ring, integers_modulo
@@ -60,16 +61,23 @@ class Units:
         g_bits = min(_MOST_FRACTION, floor_log2(_SLACK * (1 << (bits - 2)) / bound))
         if g_bits < LEAST_FRACTION:
             raise ParameterError(
-                f"protocol: masked sums gradients of at most {1 << 21} samples with "
-                f"{LEAST_FRACTION} fraction bits, not of {n_samples}: use fewer samples"
+                f"protocol: masked sums gradients with at least {LEAST_FRACTION} fraction bits, "
+                f"and {n_samples} samples leave {g_bits}: use fewer samples"
             )
         stretch = Fraction(1)
         if objective.own_unit:
             stretch = min(Fraction(2), _SLACK * (1 << (bits - 2 - g_bits)) / bound)
-        # Second derivatives need less: y is never small against what they are rounded to.
-        h_bits = 0 if counts else min(_MOST_FRACTION, wanted - 2 + max(0, halvings))
+        # Second derivatives need less, unless l2 is small: what rounding makes of many tiny ones
+        # must be small against it.
+        h_bits = 0
+        if not counts:
+            noise = 64 * Fraction(isqrt(n_samples) + 1) / Fraction(params.l2)
+            most = MOST_BITS - 2 - ceil_log2(objective.largest_curvature * n_samples)
+            h_bits = min(
+                most, max(min(_MOST_FRACTION, wanted - 2 + max(0, halvings)), ceil_log2(noise))
+            )
         h_limit = int(objective.largest_curvature * n_samples * (1 << h_bits))
-        h_slack = 0 if counts else 1 << 10
+        h_slack = 0 if counts else 8 * isqrt(n_samples) + 16
         rounding = 0 if counts else n_samples + 2 * h_slack
         width = (h_limit + rounding).bit_length() + 1
         return cls(

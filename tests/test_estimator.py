@@ -252,4 +252,8 @@ def test_a_secure_protocol(cancer: tuple[pd.DataFrame, pd.Series]) -> None:
     assert abs(paper.score(X, y) - plain.score(X, y)) < 0.02
     default = PrivetClassifier(**options).fit(X, y)
     assert default.protocol == "masked"
+    with pytest.raises(ParameterError, match="cuts: the protocol paper has hidden alone"):
+        PrivetClassifier(protocol="paper", cuts="exact", **options).fit(X, y)
+    hidden = PrivetClassifier(cuts="hidden", **options).fit(X, y)
+    assert np.array_equal(hidden.model_.threshold, default.model_.threshold)
     assert np.abs(default.predict_proba(X) - plain.predict_proba(X)).max() < 1e-4

@@ -135,7 +135,7 @@ def test_a_dealer_that_stays(trained: LocalFederation) -> None:
 def test_a_training_dealt_ahead(tmp_path: Path) -> None:
     """Estimate, deal, hand over, train without a dealer: as commands, over TLS."""
     local = prepare(tmp_path)
-    size = ("--samples=40", "--features=3,2")
+    size = ("--samples=40", "--features=3,2", "--cuts=7")
     command = [sys.executable, "-m", "privet", "estimate", f"--job={local.job}", *size, "--json"]
     told = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)  # noqa: S603
     assert set(told["seconds_by_dealer"]) == {"ahead", "own", "shared"}
@@ -179,7 +179,11 @@ def test_a_training_dealt_ahead(tmp_path: Path) -> None:
     [
         (["--ahead=d", "--features=3,2"], "ahead: takes --samples and --features"),
         (["--ahead=d", "--samples=40", "--features=3"], "features: '3' is not 2 numbers"),
-        (["--ahead=d", "--samples=40", "--features=3,2", "--done=3"], "done: 3 of 3 tables"),
+        (["--ahead=d", "--samples=40", "--features=3,2"], "cuts: the job has each column's number"),
+        (
+            ["--ahead=d", "--samples=40", "--features=3,2", "--cuts=7", "--done=3"],
+            "done: 3 of 3 tables",
+        ),
         (["--samples=40"], "are for --ahead"),
     ],
 )

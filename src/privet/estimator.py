@@ -29,6 +29,7 @@ from privet.boosting.binning import bucket_columns
 from privet.boosting.model import Model
 from privet.boosting.trainer import DEFAULT_PROTOCOL, train
 from privet.errors import DataError, ParameterError
+from privet.terms.cuts import Cuts
 from privet.terms.params import Params, hyper_parameters, spelled_out
 
 _CHECKS: dict[str, Any] = {"dtype": np.float64, "ensure_all_finite": "allow-nan"}
@@ -49,6 +50,9 @@ class FederatedEstimator(BaseEstimator):
         A sequence of sequences, or a mapping from party names to sequences: the columns of each
         party, by position or name. The last party holds the label. Not used when `fit` is given
         one table per party.
+    cuts : str, optional
+        What the parties tell each other of how many cuts each column has: `"exact"`, `"rounded"`
+        (up to 1, 3, 7, 15, ...) or `"hidden"`. By default, `"rounded"`; with `"paper"`, `"hidden"`.
     **params
         The hyper-parameters, by name, as in `privet.Params`.
 
@@ -73,10 +77,12 @@ class FederatedEstimator(BaseEstimator):
         *,
         protocol: str = DEFAULT_PROTOCOL,
         partition: int | Sequence[Sequence[Any]] | Mapping[str, Sequence[Any]] = 2,
+        cuts: Cuts | None = None,
         **params: Any,
     ) -> None:
         self.protocol = protocol
         self.partition = partition
+        self.cuts = cuts
         for name, field in hyper_parameters().items():
             setattr(self, name, params.pop(name, field.default))
         if params:
@@ -111,7 +117,7 @@ class FederatedEstimator(BaseEstimator):
             )
             for party, part in partition.items()
         ]
-        self.model_: Model = train(parties, label, params, self.protocol)
+        self.model_: Model = train(parties, label, params, self.protocol, cuts=self.cuts)
         self.partition_ = partition
 
     def _params(self, task: str) -> Params:

@@ -14,7 +14,7 @@ from privet.boosting.model import Model
 from privet.boosting.part import join
 from privet.data.frame import Frame
 from privet.data.partition import split_columns
-from privet.federation.ahead import deal_files
+from privet.federation.ahead import deal_files, numbered_features
 from privet.federation.dealing import deal
 from privet.federation.events import Event, Tell, silent
 from privet.federation.prediction import load_own_part, predict_batch, read_new_rows
@@ -61,13 +61,21 @@ def prepare(
     return local
 
 
-def deal_for(local: LocalFederation, done: int = 0, samples: int = N_SAMPLES) -> None:
+def deal_for(
+    local: LocalFederation,
+    done: int = 0,
+    samples: int = N_SAMPLES,
+    cuts: tuple[int, ...] | None = None,
+) -> None:
     """Deal ahead for a federation, and hand everybody its file."""
     job, dealer = Job.read(local.job), local.folder / DEALER
     identity = load_identity(dealer / "dealer.key", dealer / "dealer.crt")
     folder = dealer / "dealt"
     counts = [len(party.frame.names) for party in split_columns(rows(1), len(local.names))]
-    for path in deal_files(job, identity, folder, samples, counts, done, silent):
+    if cuts is None and job.told_cuts != "hidden":
+        cuts = (7,) * sum(counts)
+    federation = job.federation(numbered_features(job, counts), cuts)
+    for path in deal_files(job, federation, identity, folder, samples, done, silent):
         path.replace(file_of(local, path.stem))
 
 

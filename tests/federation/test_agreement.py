@@ -127,6 +127,7 @@ def test_other_numbers_are_named_on_all_sides(job: Job, monkeypatch: pytest.Monk
 
 
 def statement(job: Job, **values: Any) -> Statement:
+    values = {"cuts": [7], **values}
     return Statement.of(job, command="train", samples=3, n_features=1, **values)
 
 
@@ -211,6 +212,61 @@ def test_features_that_cannot_be(job: Job) -> None:
         found = agreeing(job, statement(job), statement(job, features=names), Statement.of(job))
         assert isinstance(found["bank"], PeerMisbehavedError), names
         assert found["bank"].peer == "shop"
+
+
+def test_numbers_of_cuts(job: Job) -> None:
+    stated = statement(job, features=["a"], cuts=[3]), statement(job, features=["b"])
+    found = agreeing(job, *stated, Statement.of(job))
+    assert {value.cut_counts for value in found.values()} == {(3, 7)}
+
+
+@pytest.mark.parametrize(
+    ("cuts", "complaint"),
+    [
+        ([5], "5 is no number of cuts that may be told: rounded, it is one of 1, 3, 7"),
+        ([0], "0 is no number"),
+        ([8], "8 is no number"),
+        ([1, 1], "stated 2 numbers of cuts, and 1 are due"),
+        (None, "stated 0 numbers of cuts, and 1 are due"),
+    ],
+)
+def test_numbers_of_cuts_that_cannot_be(job: Job, cuts: list[int] | None, complaint: str) -> None:
+    stated = statement(job, features=["a"]), statement(job, features=["b"], cuts=cuts)
+    found = agreeing(job, *stated, Statement.of(job))
+    for name in ("bank", "dealer"):
+        assert isinstance(found[name], PeerMisbehavedError)
+        assert found[name].peer == "shop"
+        assert complaint in str(found[name])
+
+
+def test_numbers_of_cuts_where_they_are_hidden(job: Job) -> None:
+    hidden = job.model_copy(update={"cuts": "hidden"})
+    stated = [statement(hidden, features=["a"], cuts=None), statement(hidden, features=["b"])]
+    found = agreeing(hidden, *stated, Statement.of(hidden))
+    assert "they are hidden" in str(found["bank"])
+    stated[1] = statement(hidden, features=["b"], cuts=None)
+    found = agreeing(hidden, *stated, Statement.of(hidden))
+    assert {value.cut_counts for value in found.values()} == {None}
+
+
+def test_whoever_tells_different_peers_different_numbers(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The bank is told of three cuts, and everybody else of seven."""
+
+    def swapped(channel: Any, content: dict[str, bytes]) -> dict[str, bytes]:
+        if channel.name == "shop":
+            lie = content["bank"].replace(b'"cuts":[7]', b'"cuts":[3]')
+            content = {**content, "bank": lie}
+        return swap(channel, content)
+
+    monkeypatch.setattr("privet.federation.agreement.swap", swapped)
+    stated = statement(job, features=["a"]), statement(job, features=["b"])
+    found = agreeing(job, *stated, Statement.of(job))
+    for error in found.values():
+        assert isinstance(error, DisagreementError)
+        assert "numbers of cuts: " in str(error)
+        assert "somebody has told one of us other numbers" in str(error)
 
 
 def test_every_run_has_a_name_of_its_own(job: Job) -> None:

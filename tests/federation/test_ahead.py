@@ -96,7 +96,8 @@ def test_the_room_is_known_to_the_byte(tmp_path: Path, protocol: str, done: int)
     job, told = Job.read(local.job), list[Event]()
     dealer = local.folder / DEALER
     identity = load_identity(dealer / "dealer.key", dealer / "dealer.crt")
-    paths = deal_files(job, identity, dealer / "dealt", 40, [2, 2, 1], done, told.append)
+    federation = job.federation(numbered_features(job, [2, 2, 1]))
+    paths = deal_files(job, federation, identity, dealer / "dealt", 40, done, told.append)
     taken = sum(path.stat().st_size for path in paths)
     assert (told[0].kind, told[0].fields["bytes"]) == ("room", taken)
     assert f"{taken:,} bytes" in told[0].text
@@ -207,8 +208,9 @@ def test_files_of_two_dealings_are_told_apart_by_all(local: LocalFederation) -> 
         other = "shop" if name == "bank" else "bank"
         assert isinstance(error, DisagreementError)
         assert re.search(rf"correlations: dealing \w+ here, dealing \w+ at {other}: ", str(error))
-        assert "privet dealer --job job.toml --ahead FOLDER --samples 40 --features 3,2`" in str(
-            error
+        assert (
+            "privet dealer --job job.toml --ahead FOLDER --samples 40 --features 3,2 --cuts 7`"
+            in str(error)
         )
         assert (error.peer, error.step) == (other, "agreement")
         assert file_of(local, name).exists()  # nobody has used anything
@@ -252,7 +254,7 @@ def test_ids_are_compared_without_a_dealer(local: LocalFederation) -> None:
 def test_a_training_cut_short_goes_on_with_a_new_dealing(local: LocalFederation) -> None:
     train_ahead(local, tells=end_after(2))
     done = last_common(local)
-    order = f"--samples {N_SAMPLES} --features 3,2 --done {done}`"
+    order = f"--samples {N_SAMPLES} --features 3,2 --cuts 7 --done {done}`"
     for name, error in complaints(train_ahead(local)).items():
         assert isinstance(error, CorrelationError)
         assert f"{name}.correlations: No such file" in str(error)
@@ -278,7 +280,8 @@ def test_a_training_cut_short_goes_on_with_a_new_dealing(local: LocalFederation)
 def test_what_a_dealing_says_is_checked_even_if_signed(local: LocalFederation) -> None:
     job, dealer = Job.read(local.job), local.folder / DEALER
     identity = load_identity(dealer / "dealer.key", dealer / "dealer.crt")
-    program = training_program(job, 40, numbered_features(job, [3, 2]), 0, None)
+    federation = job.federation(numbered_features(job, [3, 2]), (7,) * 5)
+    program = training_program(federation, 40, 0, None)
     assert bytes_ahead(program, job.names, identity, {}) > 0
     deal_ahead(program, job.names, dealer, identity, {"samples": "many"})
     shutil.move(dealer / "shop.correlations", file_of(local, "shop"))

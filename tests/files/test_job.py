@@ -32,6 +32,12 @@ def test_the_digest_is_of_what_is_meant(job: Path) -> None:
     assert Job.read(job).digest == digest  # the defaults, said aloud
     change(job, ("l2 = 1", "l2 = 2"))
     assert Job.read(job).digest != digest
+    change(
+        job, ("l2 = 2", "l2 = 1"), ('recipient = "shop"', 'recipient = "shop"\ncuts = "rounded"')
+    )
+    assert Job.read(job).digest == digest
+    change(job, ('cuts = "rounded"', 'cuts = "exact"'))
+    assert Job.read(job).digest != digest
 
 
 @pytest.mark.parametrize(

@@ -122,7 +122,7 @@ def _is_clear(
     """
     gaps = []
 
-    def best_test(sums: FloatArray, l2: float) -> tuple[int, int]:
+    def best_test(sums: FloatArray, l2: float, _: Any) -> tuple[int, int]:
         scores = reference.candidate_scores(sums, l2)
         by_feature = np.sort(scores, axis=1)
         best = np.sort(by_feature[:, 0])

@@ -51,7 +51,7 @@ def test_the_list() -> None:
 
 @pytest.mark.parametrize("estimator", ESTIMATORS)
 def test_estimators_have_it(estimator: Any) -> None:
-    own = {"protocol": "masked", "partition": 2}
+    own = {"protocol": "masked", "partition": 2, "cuts": None}
     parameters = inspect.signature(estimator).parameters
     assert {name: p.default for name, p in parameters.items()} == {**own, **DEFAULTS}
     assert {p.kind for p in parameters.values()} == {inspect.Parameter.KEYWORD_ONLY}
@@ -69,7 +69,7 @@ def test_estimators_train_with_it(estimator: Any, monkeypatch: pytest.MonkeyPatc
     class EnoughError(Exception):
         pass
 
-    def stop(_: object, __: object, params: Params, *___: object) -> None:
+    def stop(_: object, __: object, params: Params, *___: object, **____: object) -> None:
         given.append(params)
         raise EnoughError
 

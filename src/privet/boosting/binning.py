@@ -4,8 +4,9 @@ A feature with thresholds t_0 < t_1 < ... falls into buckets: bucket b holds the
 t_(b-1) <= x < t_b, so the test `x < t_b` asks whether a sample lies in bucket b or below. Missing
 values count as smaller than everything: they lie in bucket 0 and pass every test.
 
-Only the owner knows how many buckets a feature really fills. Towards the others every feature has
-B - 1 candidate tests; those past its last threshold are `x < inf`, which every sample passes.
+Only the owner knows how many cuts a feature really fills. The others are told that number, rounded
+up or not, or nothing (`terms.cuts`). Tests past the last threshold are `x < inf`: every sample
+passes.
 """
 
 from __future__ import annotations
@@ -35,6 +36,11 @@ class BucketedColumns:
     def n_samples(self) -> int:
         """How many samples there are."""
         return int(self.buckets.shape[1])
+
+    @property
+    def filled_cuts(self) -> tuple[int, ...]:
+        """How many cuts each feature fills: none, where it is constant."""
+        return tuple(np.count_nonzero(self.thresholds < np.inf, axis=1).tolist())
 
 
 def bucket_columns(

@@ -17,12 +17,13 @@ from privet.arrays import FloatArray
 from privet.boosting.binning import BucketedColumns
 from privet.boosting.model import Feature
 from privet.boosting.part import GUARD_BITS, LabelUnit, ModelPart
-from privet.errors import DataError
+from privet.errors import DataError, ParameterError
 from privet.gates.truncate import drop_bits
 from privet.runtime.runtime import Runtime
 from privet.suites.masked.suite import MaskedSuite
 from privet.suites.paper.suite import PaperSuite
 from privet.suites.suite import OwnData, Suite, TrainedTable
+from privet.terms.cuts import Cuts, check_some
 from privet.terms.params import Params
 from privet.terms.plan import Ownership, Plan
 
@@ -30,6 +31,17 @@ SUITES: dict[str, type[Suite]] = {"masked": MaskedSuite, "paper": PaperSuite}
 """All protocols that compute on shares, by name."""
 MOST_PREDICTION_BITS = 14
 """Revealed scores have no more fraction bits: a prediction need not say more."""
+
+
+def cuts_of(protocol: str, said: Cuts | None) -> Cuts:
+    """Return what all learn of the numbers of cuts, if somebody said so or not."""
+    allowed = SUITES[protocol].cuts
+    if said is not None and said not in allowed:
+        raise ParameterError(
+            f"cuts: the protocol {protocol} has {' or '.join(allowed)} alone, not {said!r}: leave "
+            "it out, or use another protocol"
+        )
+    return said or allowed[0]
 
 
 @dataclass(frozen=True)
@@ -46,6 +58,8 @@ class Federation:
     """Fraction bits of revealed scores, in a regression in the label's unit."""
     reveal_loss: bool = False
     """Whether all agreed to learn the training loss, table by table."""
+    cut_counts: tuple[int, ...] | None = None
+    """What all were told of each feature's number of cuts; None: nothing."""
 
     @property
     def fraction_bits(self) -> int:
@@ -61,8 +75,15 @@ class Federation:
         """Return the plan for training on that many samples; raise if it cannot be done."""
         if not self.features:
             raise DataError("no participant has a feature: there is nothing to test")
+        check_some(self.cut_counts)
         owners = tuple(self.parties.index(feature.owner) for feature in self.features)
-        plan = Plan(self.params, Ownership(owners, self.active), n_samples, self.reveal_loss)
+        plan = Plan(
+            params=self.params,
+            ownership=Ownership(owners, self.active),
+            n_samples=n_samples,
+            reveal_loss=self.reveal_loss,
+            cut_counts=self.cut_counts,
+        )
         self.suite.check(plan)
         return plan
 
@@ -105,11 +126,14 @@ def train(
     After `done` tables of an earlier training, which is the same at all, participants go on from
     the `state` that it had then, under fresh masks. `on_state` is called after every table.
 
-    Reveals: what the suite's `train_table` reveals; the loss to all, if they agreed on that.
+    Reveals: what the suite's `train_table` reveals; the loss to all, if they agreed on that. The
+    numbers of cuts in the plan were told before.
     """
     params = plan.params
     if done == params.tables:
         return None if state is None else state.part
+    if plan.cut_counts is not None:
+        runtime.told("numbers of cuts", len(plan.cut_counts))
     unit = None
     if state is not None:
         unit = state.part.unit

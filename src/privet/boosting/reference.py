@@ -24,8 +24,11 @@ def train(
     label: FloatArray,
     params: Params,
     on_table: OnTable | None = None,
+    cut_counts: Sequence[int] | None = None,
 ) -> Model:
     """Train a model on the columns of all parties, seen together.
+
+    Where numbers of cuts are given, each feature has so many candidates; otherwise B - 1.
 
     1. Start every sample at the base score.
     2. For each table: derive the loss at the current scores; grow the table; add its leaf values.
@@ -42,7 +45,7 @@ def train(
     score = np.full(target.shape, start)
     for table in range(params.tables):
         g, h = objective.derivatives(score, target)
-        tests, values, leaf = grow_table(buckets, summable(g), summable(h), params)
+        tests, values, leaf = grow_table(buckets, summable(g), summable(h), params, cut_counts)
         feature[table], bucket[table], leaf_values[table] = *tests, values
         score += values[:, leaf]
         if on_table is not None:
@@ -60,7 +63,11 @@ def train(
 
 
 def grow_table(
-    buckets: BucketArray, g: FloatArray, h: FloatArray, params: Params
+    buckets: BucketArray,
+    g: FloatArray,
+    h: FloatArray,
+    params: Params,
+    cut_counts: Sequence[int] | None = None,
 ) -> tuple[tuple[IndexArray, IndexArray], FloatArray, IndexArray]:
     """Grow one table on derivatives (K, N).
 
@@ -79,7 +86,7 @@ def grow_table(
     everything = np.ones(n_samples, dtype=np.bool_)
     sums = bucket_sums(buckets, everything, node, 1, g, h, params.buckets)
     for level in range(params.depth):
-        features[level], cuts[level] = best_test(sums, params.l2)
+        features[level], cuts[level] = best_test(sums, params.l2, cut_counts)
         passes = buckets[features[level]] <= cuts[level]
         if level + 1 < params.depth:
             left = bucket_sums(buckets, passes, node, 1 << level, g, h, params.buckets)
@@ -118,9 +125,13 @@ def bucket_sums(
     return sums.reshape(2, len(buckets), outputs, n_nodes, n_buckets)
 
 
-def best_test(sums: FloatArray, l2: float) -> tuple[int, int]:
+def best_test(
+    sums: FloatArray, l2: float, cut_counts: Sequence[int] | None = None
+) -> tuple[int, int]:
     """Return the feature and the bucket of the least score, the lowest ones among equals."""
     scores = candidate_scores(sums, l2)
+    if cut_counts is not None:
+        scores[np.arange(scores.shape[1]) >= np.array(cut_counts)[:, None]] = np.inf
     feature, bucket = divmod(int(np.argmin(scores)), scores.shape[1])
     return feature, bucket
 

@@ -9,7 +9,7 @@ from privet.arrays import FloatArray
 from privet.boosting import reference
 from privet.boosting.binning import BucketedColumns
 from privet.boosting.estimate import Estimate, estimate
-from privet.boosting.federation import SUITES, Federation, PartyData
+from privet.boosting.federation import SUITES, Federation, PartyData, cuts_of
 from privet.boosting.federation import train as train_on_shares
 from privet.boosting.inference import Query, predict, tell_unit
 from privet.boosting.model import Feature, Model
@@ -17,6 +17,7 @@ from privet.boosting.part import ModelPart, join
 from privet.errors import DataError, ParameterError
 from privet.runtime.launcher import Outcome, simulate
 from privet.runtime.runtime import Runtime
+from privet.terms.cuts import Cuts, check_some, told_cuts
 from privet.terms.params import Params
 from privet.terms.plan import Plan
 
@@ -72,16 +73,22 @@ def train(
     params: Params,
     protocol: str = PLAIN,
     on_table: reference.OnTable | None = None,
+    cuts: Cuts | None = None,
 ) -> Model:
     """Check that the parties' columns and the label fit together, then train a model on them.
+
+    `cuts` says what all learn of the numbers of cuts, if it is not the protocol's own choice; in
+    the clear, the same candidates take part.
 
     The last party holds the label. With a secure protocol the parties are threads of this process,
     and the parts that they end with are joined: whoever owns the process sees everything anyway.
     """
     if protocol == PLAIN:
         check_parties(parties, label, params, protocol)
-        return reference.train(parties, label, params, on_table)
-    return join(train_federated(parties, label, params, protocol, on_table=on_table).parts)
+        counts = cut_counts(parties, params, cuts_of(DEFAULT_PROTOCOL, cuts))
+        return reference.train(parties, label, params, on_table, counts)
+    found = train_federated(parties, label, params, protocol, cuts=cuts, on_table=on_table)
+    return join(found.parts)
 
 
 @dataclass(frozen=True)
@@ -100,6 +107,7 @@ def train_federated(
     params: Params,
     protocol: str,
     *,
+    cuts: Cuts | None = None,
     network: str = "memory",
     dealer_link: str = "own",
     ahead: bool = False,
@@ -120,6 +128,7 @@ def train_federated(
         features=tuple(Feature(name, party.owner) for party in parties for name in party.names),
         active=len(parties) - 1,
         prediction_bits=params.objective.prediction_bits,
+        cut_counts=cut_counts(parties, params, cuts_of(protocol, cuts)),
     )
     plan = federation.plan(len(label))
     if on_estimate is not None:
@@ -153,6 +162,16 @@ def train_federated(
         predictions=outcome.results[-1].predictions,
         outcome=outcome,
     )
+
+
+def cut_counts(
+    parties: Sequence[BucketedColumns], params: Params, cuts: Cuts
+) -> tuple[int, ...] | None:
+    """Return what the owners of all features tell of their numbers of cuts."""
+    filled = [count for party in parties for count in party.filled_cuts]
+    told = told_cuts(filled, cuts, params.candidates)
+    check_some(told)
+    return told
 
 
 def check_parties(

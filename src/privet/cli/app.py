@@ -11,7 +11,7 @@ from rich.text import Text
 
 from privet.cli.demo import demo, example
 from privet.cli.federate import dealer, keys, predict, serve, train
-from privet.cli.inspect import estimate, inspect
+from privet.cli.inspect import cuts, estimate, inspect
 from privet.cli.simulate import simulate
 from privet.errors import PrivetError
 from privet.version import __version__
@@ -22,7 +22,10 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (keys, dealer, train, predict, serve, estimate, inspect, simulate, demo, example):
+for command in (
+    *(keys, dealer, train, predict, serve),
+    *(cuts, estimate, inspect, simulate, demo, example),
+):
     app.command()(command)
 
 

@@ -17,7 +17,7 @@ from rich.console import Console
 
 from privet.cli.console import LogFormat, telling
 from privet.errors import CorrelationError, DisagreementError, ParameterError, PeerError
-from privet.federation.ahead import deal_files
+from privet.federation.ahead import deal_files, numbered_features
 from privet.federation.dealing import deal
 from privet.federation.events import Event, Tell
 from privet.federation.http import endpoint
@@ -32,6 +32,7 @@ from privet.files.job import Job, parse_address
 from privet.files.part_file import PartFile
 from privet.files.party_file import PartyFile
 from privet.runtime.roles import DEALER
+from privet.terms.cuts import check_told
 from privet.transport.identity import create_identity
 
 JobFile = Annotated[Path, typer.Option("--job", help="The job, as all have it.")]
@@ -80,6 +81,10 @@ def dealer(
         str | None,
         typer.Option(help="With --ahead: each participant's number of columns, as 10,20,5."),
     ] = None,
+    cuts: Annotated[
+        str | None,
+        typer.Option(help="With --ahead: each column's number of cuts, as `privet cuts` says."),
+    ] = None,
     done: Annotated[
         int, typer.Option(help="With --ahead: how many tables are trained already.", min=0)
     ] = 0,
@@ -95,10 +100,20 @@ def dealer(
         if ahead is not None:
             if samples is None or features is None or keep:
                 raise ParameterError("ahead: takes --samples and --features, and no --keep")
-            _deal_ahead(seat, ahead, samples, columns_of(features, seat.job), done)
+            counts = columns_of(features, seat.job)
+            cut_counts = cut_counts_of(cuts, seat.job, sum(counts))
+            if cut_counts is None and seat.job.told_cuts != "hidden":
+                raise ParameterError(
+                    f"cuts: the job has each column's number told ({seat.job.told_cuts}), and what "
+                    "is dealt depends on it: give --cuts, of which each participant knows its own "
+                    "by `privet cuts`"
+                )
+            _deal_ahead(seat, ahead, samples, counts, cut_counts, done)
             return
-        if samples is not None or features is not None or done:
-            raise ParameterError("samples, features, done: are for --ahead, a folder for the files")
+        if samples is not None or features is not None or cuts is not None or done:
+            raise ParameterError(
+                "samples, features, cuts, done: are for --ahead, a folder for the files"
+            )
         while True:
             try:
                 seconds = deal(seat)
@@ -112,12 +127,20 @@ def dealer(
                 return
 
 
-def _deal_ahead(seat: Seat, folder: Path, samples: int, counts: Sequence[int], done: int) -> None:
+def _deal_ahead(
+    seat: Seat,
+    folder: Path,
+    samples: int,
+    counts: Sequence[int],
+    cut_counts: tuple[int, ...] | None,
+    done: int,
+) -> None:
     tables = seat.job.hyper_parameters().tables
     if done >= tables:
         raise ParameterError(f"done: {done} of {tables} tables leave nothing to deal for")
     started = time.perf_counter()
-    paths = deal_files(seat.job, seat.identity, folder, samples, counts, done, seat.tell)
+    federation = seat.job.federation(numbered_features(seat.job, counts), cut_counts)
+    paths = deal_files(seat.job, federation, seat.identity, folder, samples, done, seat.tell)
     seconds = time.perf_counter() - started
     for path, name in zip(paths, seat.job.names, strict=True):
         seat.tell(Event("dealt", f"{path}: for {name} alone", {"path": str(path), "for": name}))
@@ -142,6 +165,24 @@ def columns_of(text: str, job: Job) -> list[int]:
             f"features: {text!r} is not {len(job.names)} numbers, one for each of "
             f"{', '.join(job.names)}"
         )
+    return counts
+
+
+def cut_counts_of(text: str | None, job: Job, n_features: int) -> tuple[int, ...] | None:
+    """Return how many cuts each column has, from what somebody typed; None if nobody did."""
+    if text is None:
+        return None
+    try:
+        counts = tuple(int(part) for part in text.split(","))
+    except ValueError:
+        counts = ()
+    if len(counts) == 1:
+        counts *= n_features
+    if len(counts) != n_features:
+        raise ParameterError(
+            f"cuts: {text!r} is not {n_features} numbers, one for each column, or one for all"
+        )
+    check_told(counts, job.told_cuts, job.hyper_parameters().candidates)
     return counts
 
 

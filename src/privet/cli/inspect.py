@@ -1,4 +1,4 @@
-"""The commands that change nothing: inspect a model's part, estimate a job."""
+"""The commands that change nothing: inspect a model's part, estimate a job, show what is told."""
 
 from __future__ import annotations
 
@@ -12,12 +12,15 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from privet.boosting.binning import bucket_columns
 from privet.boosting.estimate import DEALERS, time_of
 from privet.boosting.estimate import estimate as estimate_training
-from privet.cli.federate import JobFile, columns_of
+from privet.cli.federate import JobFile, PartyOption, columns_of, cut_counts_of
 from privet.federation.ahead import numbered_features
 from privet.files.job import Job
 from privet.files.part_file import PartFile, load_part
+from privet.files.party_file import PartyFile
+from privet.terms.cuts import told_cuts
 
 AsJson = Annotated[bool, typer.Option("--json", help="As JSON, on stdout.")]
 
@@ -91,6 +94,27 @@ def _in_words(test: dict[str, Any]) -> str:
     return f"{test['feature']} < {float(test['threshold']):.6g}"
 
 
+def cuts(
+    party: PartyOption,
+    job: JobFile,
+    as_json: AsJson = False,
+) -> None:
+    """Show what a training will tell of your columns: how many cuts each has, as the job says."""
+    own, agreed = PartyFile.load(party), Job.read(job)
+    frame, buckets = own.read_rows(agreed.role(own.name)), agreed.hyper_parameters().buckets
+    columns = bucket_columns(own.name, frame.names, frame.columns, buckets)
+    told = told_cuts(columns.filled_cuts, agreed.told_cuts, buckets - 1)
+    if as_json:
+        typer.echo(json.dumps(told and dict(zip(frame.names, told, strict=True)), indent=2))
+        return
+    if told is None:
+        typer.echo("the job has nothing told of numbers of cuts", err=True)
+        return
+    for name, count in zip(frame.names, told, strict=True):
+        typer.echo(f"{name}: {count}", err=True)
+    typer.echo(",".join(str(count) for count in told))
+
+
 def estimate(
     job: JobFile,
     samples: Annotated[int, typer.Option(help="How many rows.", min=2)],
@@ -98,19 +122,32 @@ def estimate(
         str,
         typer.Option(help="How many columns each participant has: 10,20,5, in the job's order."),
     ],
+    cuts: Annotated[
+        str | None,
+        typer.Option(
+            help="How many cuts each column has, as `privet cuts` says: 31,7,1, in that order.",
+            show_default="the most",
+        ),
+    ] = None,
     delay: Annotated[float, typer.Option(help="Milliseconds between participants.", min=0)] = 5.0,
     rate: Annotated[float, typer.Option(help="Mbit/s that all share.", min=0.001)] = 100.0,
     as_json: AsJson = False,
 ) -> None:
     """Say what a job's training will take, before anybody starts it."""
     agreed = Job.read(job)
-    federation = agreed.federation(numbered_features(agreed, columns_of(features, agreed)))
+    counts = columns_of(features, agreed)
+    federation = agreed.federation(
+        numbered_features(agreed, counts), cut_counts_of(cuts, agreed, sum(counts))
+    )
     found = estimate_training(federation, federation.plan(samples))
     times = {
         dealer: time_of(found, delay / 1000, rate * 1e6 / 8, dealer=dealer) for dealer in DEALERS
     }
     time = times["ahead"]
+    most = agreed.hyper_parameters().candidates
+    at_most = agreed.told_cuts != "hidden" and cuts is None
     figures = {
+        "at_most": at_most,
         "rounds": found.rounds,
         "bytes_online": found.online,
         "bytes_offline": found.offline,
@@ -139,3 +176,8 @@ def estimate(
         f"  the dealer's own link         {times['own'].dealing:,.1f} s, while all that goes on",
     ):
         typer.echo(line)
+    if at_most:
+        typer.echo(
+            f"That is with {most} cuts of every column, the most there can be: --cuts takes the "
+            f"numbers that the job has told ({agreed.told_cuts})."
+        )

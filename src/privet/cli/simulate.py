@@ -57,6 +57,13 @@ def simulate(
         str,
         typer.Option(help=f"Of a secure protocol: {', '.join(NETWORKS)}, or DELAY_MS,MBIT."),
     ] = "loopback",
+    cuts: Annotated[
+        str | None,
+        typer.Option(
+            help="What the parties tell of how many cuts each column has: exact, rounded, hidden.",
+            show_default="rounded; hidden with paper",
+        ),
+    ] = None,
     dealer_link: Annotated[
         str,
         typer.Option(
@@ -84,6 +91,7 @@ def simulate(
         n_parties=parties,
         protocol=protocol,
         network=network,
+        cuts=cuts,  # type: ignore[arg-type]  # which is checked there
         dealer_link=dealer_link,
         ahead=ahead,
         params=params,

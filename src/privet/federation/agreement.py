@@ -24,12 +24,13 @@ from pydantic import Field, ValidationError
 from privet.arithmetic.probe import probe
 from privet.boosting.model import Feature
 from privet.config import Checked, explain, printable, quoted
-from privet.errors import DisagreementError, PeerMisbehavedError
+from privet.errors import DataError, DisagreementError, PeerMisbehavedError
 from privet.federation.messages import swap
 from privet.files.checkpoint import Stage
 from privet.files.job import Job
 from privet.files.records import Name
 from privet.runtime.roles import DEALER
+from privet.terms.cuts import check_told
 from privet.transport.channel import Channel
 from privet.version import __version__
 
@@ -56,6 +57,8 @@ class Statement(Checked):
     n_features: Annotated[int, Field(ge=0, le=100_000)] = 0
     features: list[Name] | None = None
     """The names of a participant's features: for the other participants, not the dealer."""
+    cuts: Annotated[list[int], Field(max_length=100_000)] | None = None
+    """How many cuts each of them has, as far as the job has it told: for the dealer, too."""
     stages: list[tuple[int, Name]] = Field(default_factory=list)
     """The stages from which a participant could go on."""
     model: Name | None = None
@@ -88,6 +91,8 @@ class Agreement:
     samples: int
     features: tuple[Feature, ...]
     """Of all participants; the dealer knows how many each has, not what they are called."""
+    cut_counts: tuple[int, ...] | None
+    """How many cuts each feature has, if the job has that told."""
     stage: Stage
     """The latest that all participants have; (0, "") if nobody has any."""
     dealings: dict[str, str | None]
@@ -122,6 +127,7 @@ def agree(channel: Channel, job: Job, statement: Statement) -> Agreement:
         run=hashlib.sha256(bytes.fromhex("".join(nonces))).hexdigest(),
         samples=first.samples,
         features=_features(job, participants),
+        cut_counts=_cut_counts(job, participants) if first.command == "train" else None,
         stage=_stage(participants),
         dealings={name: statements[name].dealing for name in job.names},
     )
@@ -181,6 +187,8 @@ _ADVICE = {
     "command": "start the same command everywhere",
     "samples": "all need the rows of the same samples",
     "model": "all need their parts of one training; run it again where one is missing",
+    "numbers of cuts": "somebody has told one of us other numbers than the others; train again, "
+    "and if it does it again, without it",
     "tables done": "put the missing checkpoints or parts back, or start again with --restart",
 }
 
@@ -205,19 +213,26 @@ def _comparison(job: Job, statements: Mapping[str, Statement]) -> dict[str, dict
 
 
 def numbers_of(
-    job: Job, command: Command, samples: int, features: tuple[Feature, ...]
+    job: Job,
+    command: Command,
+    samples: int,
+    features: tuple[Feature, ...],
+    cut_counts: tuple[int, ...] | None,
 ) -> dict[str, str]:
     """Return digests of all numbers that this machine would compute with, by what they are for."""
     constants: dict[str, object] = {f"this machine's {k}": v for k, v in probe().items()}
     if command == "train":
-        federation = job.federation(features)
-        constants |= federation.suite.constants(federation.plan(samples))
+        federation = job.federation(features, cut_counts)
+        plan = federation.plan(samples)
+        constants |= {"cuts": plan.cuts, **federation.suite.constants(plan)}
     return {f"numbers of {k}": _digest(value) for k, value in constants.items()}
 
 
 def _compare_numbers(channel: Channel, job: Job, agreement: Agreement) -> None:
     """Raise DisagreementError unless all will compute with the same numbers."""
-    digests = numbers_of(job, agreement.command, agreement.samples, agreement.features)
+    digests = numbers_of(
+        job, agreement.command, agreement.samples, agreement.features, agreement.cut_counts
+    )
     ours = Numbers(digests=digests)
     received = swap(channel, dict.fromkeys(channel.peers, ours.model_dump_json().encode()))
     stated = {peer: _parse(Numbers, peer, content).digests for peer, content in received.items()}
@@ -241,6 +256,25 @@ def _features(job: Job, participants: Sequence[Statement]) -> tuple[Feature, ...
             raise PeerMisbehavedError(name, "stated features that are not all named")
         features += [Feature(feature, name) for feature in names]
     return tuple(features)
+
+
+def _cut_counts(job: Job, participants: Sequence[Statement]) -> tuple[int, ...] | None:
+    """Return what all told of their columns; raise if it is not what the job has told."""
+    told: list[int] = []
+    most = job.hyper_parameters().candidates
+    for name, statement in zip(job.names, participants, strict=True):
+        cuts = statement.cuts or []
+        due = 0 if job.told_cuts == "hidden" else statement.n_features
+        try:
+            check_told(cuts, job.told_cuts, most)
+        except DataError as error:
+            raise PeerMisbehavedError(name, f"stated nonsense: {error}") from None
+        if len(cuts) != due:
+            raise PeerMisbehavedError(
+                name, f"stated {len(cuts)} numbers of cuts, and {due} are due"
+            )
+        told += cuts
+    return None if job.told_cuts == "hidden" else tuple(told)
 
 
 def _stage(participants: Sequence[Statement]) -> Stage:

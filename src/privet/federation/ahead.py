@@ -14,7 +14,8 @@ from typing import Annotated, Any
 
 from pydantic import Field, ValidationError
 
-from privet.boosting.federation import train
+from privet.boosting.binning import BucketedColumns
+from privet.boosting.federation import Federation, train
 from privet.boosting.model import Feature
 from privet.config import Checked, explain
 from privet.errors import CorrelationError, PrivetError
@@ -32,6 +33,7 @@ from privet.files.records import Name
 from privet.runtime.dealt_file import NEW_DEALING, FileSource
 from privet.runtime.roles import bytes_ahead, deal_ahead
 from privet.runtime.runtime import Runtime
+from privet.terms.cuts import told_cuts
 from privet.transport.channel import Channel
 from privet.transport.identity import Identity
 from privet.version import __version__
@@ -52,27 +54,34 @@ class Work(Checked):
     samples: Annotated[int, Field(ge=0)]
     features: list[int]
     """How many each participant has."""
+    cuts: list[int] | None
+    """How many cuts each of them has, if the job has that told."""
     done: Annotated[int, Field(ge=0)]
     """How many tables are there already."""
     numbers: dict[Name, Name]
     """Digests of the numbers that the dealer computed with."""
 
     @classmethod
-    def of(cls, job: Job, samples: int, features: Sequence[Feature], done: int) -> Work:
+    def of(cls, job: Job, federation: Federation, samples: int, done: int) -> Work:
         """Return what there is to do, as this machine would do it."""
+        features, cuts = federation.features, federation.cut_counts
         counts = Counter(feature.owner for feature in features)
         return cls(
             version=__version__,
             job=job.digest,
             samples=samples,
             features=[counts[name] for name in job.names],
+            cuts=None if cuts is None else list(cuts),
             done=done,
-            numbers=numbers_of(job, "train", samples, tuple(features)),
+            numbers=numbers_of(job, "train", samples, features, cuts),
         )
 
     def order(self) -> str:
         """Return the command that deals for it."""
         counts = ",".join(str(count) for count in self.features)
+        if self.cuts is not None:
+            cuts = self.cuts[:1] if len(set(self.cuts)) == 1 else self.cuts
+            counts += f" --cuts {','.join(str(count) for count in cuts)}"
         done = f" --done {self.done}" if self.done else ""
         return (
             f"`privet dealer --job job.toml --ahead FOLDER --samples {self.samples} "
@@ -90,14 +99,13 @@ def numbered_features(job: Job, counts: Sequence[int]) -> tuple[Feature, ...]:
 
 
 def training_program(
-    job: Job, samples: int, features: tuple[Feature, ...], done: int, channel: Channel | None
+    federation: Federation, samples: int, done: int, channel: Channel | None
 ) -> Callable[[Runtime, None], None]:
     """Return a training as the dealer runs it: with the participants' channel, or ahead of them."""
-    federation = job.federation(features)
     plan = federation.plan(samples)
 
     def training(runtime: Runtime, _: None) -> None:
-        refuse_other_ids(runtime, job.names, None, channel)
+        refuse_other_ids(runtime, federation.parties, None, channel)
         train(runtime, federation, plan, None, done=done)
 
     return training
@@ -105,17 +113,16 @@ def training_program(
 
 def deal_files(
     job: Job,
+    federation: Federation,
     identity: Identity,
     folder: Path,
     samples: int,
-    counts: Sequence[int],
     done: int,
     tell: Tell,
 ) -> list[Path]:
     """Deal for a training before anybody is there; return the participants' files."""
-    features = numbered_features(job, counts)
-    program = training_program(job, samples, features, done, None)
-    terms = Work.of(job, samples, features, done).model_dump()
+    program = training_program(federation, samples, done, None)
+    terms = Work.of(job, federation, samples, done).model_dump()
     needed = bytes_ahead(program, job.names, identity, terms)
     tell(
         Event(
@@ -148,8 +155,7 @@ class Dealt:
         folder: Path,
         job: Job,
         name: str,
-        samples: int,
-        n_features: int,
+        columns: BucketedColumns,
         *,
         going_on: bool = False,
     ) -> Dealt:
@@ -162,7 +168,7 @@ class Dealt:
         try:
             source = FileSource(path, job.dealer.fingerprint)
             try:
-                _check_own(source, record, job, name, samples, n_features)
+                _check_own(source, record, job, name, columns)
             except BaseException:
                 source.close()
                 raise
@@ -179,7 +185,8 @@ class Dealt:
 
     def take(self, channel: Channel, job: Job, agreement: Agreement) -> FileSource:
         """Use the file up, if everybody has its own of the same dealing, made for this."""
-        work = Work.of(job, agreement.samples, agreement.features, agreement.stage[0])
+        federation = job.federation(agreement.features, agreement.cut_counts)
+        work = Work.of(job, federation, agreement.samples, agreement.stage[0])
         anew = f"{NEW_DEALING}: {work.order()}"
         ours = f"{self._problem}; " if self._problem else ""
         told = {n: f"dealing {dealing}" for n, dealing in agreement.dealings.items()}
@@ -205,7 +212,7 @@ class Dealt:
 
 
 def _check_own(
-    source: FileSource, record: Path, job: Job, name: str, samples: int, n_features: int
+    source: FileSource, record: Path, job: Job, name: str, columns: BucketedColumns
 ) -> None:
     """Raise CorrelationError unless a file is ours, not used, and for what we know of the work."""
     if source.cover.participant != name:
@@ -213,9 +220,18 @@ def _check_own(
             f"{source.path}: is for {source.cover.participant}, not for {name}: put our own there"
         )
     source.check_unused(record)
-    features, own = _work(source).features, job.names.index(name)
-    ours = [*features[:own], n_features, *features[own + 1 :]]
-    due = {"version": __version__, "job": job.digest, "samples": samples, "features": ours}
+    work, own, n_features = _work(source), job.names.index(name), len(columns.names)
+    features = [*work.features[:own], n_features, *work.features[own + 1 :]]
+    before = sum(features[:own])
+    told = told_cuts(columns.filled_cuts, job.told_cuts, job.hyper_parameters().candidates)
+    cuts = work.cuts or []
+    due = {
+        "version": __version__,
+        "job": job.digest,
+        "samples": columns.n_samples,
+        "features": features,
+        "cuts": told and [*cuts[:before], *told, *cuts[before + n_features :]],
+    }
     _refuse(source, due, NEW_DEALING)
 
 
@@ -231,7 +247,7 @@ def _work(source: FileSource) -> Work:
 def _refuse(source: FileSource, due: dict[str, Any], advice: str) -> None:
     """Raise CorrelationError unless a file was dealt for what is due, as far as that is known."""
     found = _work(source).model_dump()
-    for key in ("version", "job", "samples", "features", "done"):
+    for key in ("version", "job", "samples", "features", "cuts", "done"):
         if key in due and found[key] != due[key]:
             raise CorrelationError(
                 f"{source.path}: was dealt for {_NAMES[key]}: {found[key]}, and here it is "
@@ -249,5 +265,6 @@ _NAMES = {
     "job": "a job with the digest",
     "samples": "samples",
     "features": "features of the participants",
+    "cuts": "numbers of cuts",
     "done": "tables done",
 }

@@ -35,8 +35,8 @@ def deal(seat: Seat) -> float:
 
 def _program(job: Job, agreement: Agreement, channel: Channel) -> Program:
     if agreement.command == "train":
-        done = agreement.stage[0]
-        return training_program(job, agreement.samples, agreement.features, done, channel)
+        federation = job.federation(agreement.features, agreement.cut_counts)
+        return training_program(federation, agreement.samples, agreement.stage[0], channel)
     query = job.query(agreement.samples)
     if agreement.command == "serve":
         return DealerOfService(job, channel)

@@ -31,6 +31,7 @@ from privet.runtime.ledger import Ledger
 from privet.runtime.meter import Meter
 from privet.runtime.party import Party
 from privet.runtime.roles import Record, peak_rss_mb, run_party
+from privet.terms.cuts import told_cuts
 from privet.transport.channel import Channel
 
 
@@ -82,6 +83,7 @@ def train_part(party: PartyFile, seat: Seat, *, restart: bool = False) -> tuple[
             samples=own.data.columns.n_samples,
             n_features=len(names),
             features=list(names),
+            cuts=_told(own.data, job, seat.tell),
             stages=own.stages,
             dealing=None if dealt is None else dealt.dealing,
         )
@@ -116,7 +118,7 @@ class _Training:
         self, job: Job, agreement: Agreement, own: _Own, tell: Tell, channel: Channel
     ) -> None:
         self._channel = channel
-        self._federation = job.federation(agreement.features)
+        self._federation = job.federation(agreement.features, agreement.cut_counts)
         self._plan = self._federation.plan(agreement.samples)
         self._agreement = agreement
         self._own = own
@@ -206,6 +208,18 @@ class _Training:
         )
 
 
+def _told(data: PartyData, job: Job, tell: Tell) -> list[int] | None:
+    """Return the numbers of cuts that we state, and say so before we do."""
+    columns, cuts = data.columns, job.told_cuts
+    told = told_cuts(columns.filled_cuts, cuts, job.hyper_parameters().candidates)
+    if told is None:
+        return None
+    by_name = dict(zip(columns.names, told, strict=True))
+    text = ", ".join(f"{name} {count}" for name, count in by_name.items()) or "none of ours"
+    tell(Event("cuts", f"all are told our numbers of cuts, {cuts}: {text}", {"cuts": by_name}))
+    return list(told)
+
+
 def _prepare(party: PartyFile, job: Job, restart: bool) -> _Own:
     """Read and check all that is ours, before anybody is bothered."""
     frame = party.read_rows(job.role(party.name))
@@ -240,9 +254,8 @@ def _prepare(party: PartyFile, job: Job, restart: bool) -> _Own:
         stages.append((model.part.n_tables, model.run))
     dealt = None
     if party.correlations is not None:
-        shape = frame.n_samples, len(frame.names)
         dealt = Dealt.find(
-            party.correlations, folder, job, party.name, *shape, going_on=bool(stages)
+            party.correlations, folder, job, party.name, columns, going_on=bool(stages)
         )
     return _Own(
         data=data,

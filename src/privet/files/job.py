@@ -28,13 +28,14 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, field_validator, model_validator
 from typing_extensions import Self
 
-from privet.boosting.federation import MOST_PREDICTION_BITS, SUITES, Federation
+from privet.boosting.federation import MOST_PREDICTION_BITS, SUITES, Federation, cuts_of
 from privet.boosting.inference import Query
 from privet.boosting.model import Feature
 from privet.boosting.trainer import DEFAULT_PROTOCOL
 from privet.config import Config, check_name
 from privet.errors import ParameterError
 from privet.runtime.roles import DEALER
+from privet.terms.cuts import Cuts
 from privet.terms.objective import OBJECTIVES
 from privet.terms.params import Params, Task
 from privet.transport.mesh import Member
@@ -87,6 +88,10 @@ class Job(Config):
     reveal_loss: bool = False
     """Whether all learn the training loss, table by table: the mean squared residual, in a
     regression relative to the square of the label's unit, which only its holder knows."""
+    cuts: Cuts | None = None
+    """What all learn of how many cuts each column has: "exact", "rounded" (up to 1, 3, 7, 15, ...)
+    or "hidden". The fewer cuts, the less there is to compute. The protocol `masked` has "rounded"
+    if the job does not say, `paper` has "hidden" alone."""
     prediction_bits: Annotated[int, Field(ge=0, le=MOST_PREDICTION_BITS)] | None = None
     """Predictions are rounded to 2^-prediction_bits before they are revealed: a classification's in
     the score (the log-odds), a regression's in the label's unit, which is between its root mean
@@ -117,6 +122,7 @@ class Job(Config):
             )
         if self.reveal_loss and not SUITES[self.protocol].has_loss:
             raise ValueError(f"reveal_loss: the protocol {self.protocol} has no loss; use masked")
+        cuts_of(self.protocol, self.cuts)
         if self.recipient and self.recipient not in names:
             raise ValueError(f"recipient: {self.recipient!r} is none of {', '.join(names)}")
         self.hyper_parameters()
@@ -142,6 +148,11 @@ class Job(Config):
         """The fraction bits that predictions are revealed with."""
         bits = self.prediction_bits
         return OBJECTIVES[self.task].prediction_bits if bits is None else bits
+
+    @property
+    def told_cuts(self) -> Cuts:
+        """What all learn of the numbers of cuts."""
+        return cuts_of(self.protocol, self.cuts)
 
     def hyper_parameters(self) -> Params:
         """Return the hyper-parameters, the defaults among them."""
@@ -184,8 +195,10 @@ class Job(Config):
             for name, contact in self._contacts().items()
         ]
 
-    def federation(self, features: tuple[Feature, ...]) -> Federation:
-        """Return who takes part in training on these features."""
+    def federation(
+        self, features: tuple[Feature, ...], cut_counts: tuple[int, ...] | None = None
+    ) -> Federation:
+        """Return who takes part in training on these features, with so many cuts if all know."""
         return Federation(
             protocol=self.protocol,
             params=self.hyper_parameters(),
@@ -194,6 +207,7 @@ class Job(Config):
             active=self.active,
             prediction_bits=self.revealed_bits,
             reveal_loss=self.reveal_loss,
+            cut_counts=cut_counts,
         )
 
     def query(self, samples: int) -> Query:
@@ -217,6 +231,7 @@ class Job(Config):
             "participants": self.names,
             "active": self.names[self.active],
             "reveal_loss": self.reveal_loss,
+            "cuts": self.told_cuts,
             "prediction_bits": self.revealed_bits,
             **self.hyper_parameters().model_dump(),
         }

@@ -14,6 +14,7 @@ from pydantic import Field
 from privet.arrays import FloatArray
 from privet.boosting.binning import bucket_columns
 from privet.boosting.estimate import Estimate
+from privet.boosting.federation import SUITES, cuts_of
 from privet.boosting.model import Model
 from privet.boosting.part import join
 from privet.boosting.reference import OnTable
@@ -29,6 +30,7 @@ from privet.laboratory import costs
 from privet.laboratory.report import Bytes, Report, Rounds, Seconds
 from privet.runtime.network import Network
 from privet.runtime.roles import peak_rss_mb
+from privet.terms.cuts import Cuts
 from privet.terms.objective import Objective, objective_for
 from privet.terms.params import Params, Task
 from privet.version import __version__
@@ -42,6 +44,8 @@ class Experiment(Config):
     protocol: str = DEFAULT_PROTOCOL
     network: str = "memory"
     """How the parties of a secure protocol are connected: see `privet.simulate`."""
+    cuts: Cuts | None = None
+    """What the parties tell each other of their numbers of cuts; None: the protocol's default."""
     dealer_link: str = "own"
     """Where a dealer that is there sends, if the network is an emulated one: see there, too."""
     ahead: bool = False
@@ -73,25 +77,29 @@ def run(
     train_rows, test_rows = split_rows(data.frame, experiment.test_size, experiment.seed)
     parties = split_columns(train_rows, experiment.n_parties)
     new = split_columns(test_rows, experiment.n_parties)
+    protocol = experiment.protocol
+    cuts = cuts_of(protocol if protocol in SUITES else DEFAULT_PROTOCOL, experiment.cuts)
     trained = train_on(
         parties,
         new,
         params,
-        experiment.protocol,
+        protocol,
         experiment.network,
         experiment.dealer_link,
         experiment.ahead,
         on_table,
         on_estimate,
+        cuts=cuts,
     )
     model = trained.model
     plain = model
-    if experiment.protocol != PLAIN:
-        plain = train_on(parties, new, params, PLAIN, experiment.network).model
+    if protocol != PLAIN:
+        plain = train_on(parties, new, params, PLAIN, experiment.network, cuts=cuts).model
     report = Report(
         version=__version__,
         data=data.name,
-        protocol=experiment.protocol,
+        protocol=protocol,
+        cuts=cuts,
         n_parties=experiment.n_parties,
         n_samples=train_rows.n_samples,
         n_test_samples=test_rows.n_samples,
@@ -172,6 +180,8 @@ def train_on(
     ahead: bool = False,
     on_table: OnTable | None = None,
     on_estimate: Callable[[Estimate], None] | None = None,
+    *,
+    cuts: Cuts | None = None,
 ) -> Trained:
     """Let every party bucket its own columns, train on them, and predict new rows.
 
@@ -188,7 +198,7 @@ def train_on(
     ]
     columns = [party.frame.columns for party in new]
     if protocol == PLAIN:
-        model = train(bucketed, label, params, protocol, on_table)
+        model = train(bucketed, label, params, protocol, on_table, cuts)
         seconds = time.perf_counter() - started
         return Trained(model, model.predict(np.concatenate(columns)), Seconds(train=seconds))
     found: list[Estimate] = []
@@ -203,6 +213,7 @@ def train_on(
         label,
         params,
         protocol,
+        cuts=cuts,
         network=network,
         dealer_link=dealer_link,
         ahead=ahead,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from privet.federation.party_report import Reported, Reveal
+from privet.terms.cuts import Cuts
 from privet.terms.params import Params
 
 
@@ -67,6 +68,8 @@ class Report(Reported):
     """Of this software."""
     data: str
     protocol: str
+    cuts: Cuts = "hidden"
+    """What all learn of the numbers of cuts."""
     n_parties: int
     n_samples: int
     """Training rows."""

@@ -222,6 +222,10 @@ class Party(Supplied):
         parts = [letter.read(theirs)[0].reshape(value.shape) for theirs in received.values()]
         return value.ring.reduce(add_up(value.ring, [value.part, *parts]))
 
+    def told(self, what: str, count: int) -> None:
+        """Record what all told each other."""
+        self.ledger.record(what, self.names, count, self.step_name)
+
     def reveal_winner(
         self,
         finalists: Share,

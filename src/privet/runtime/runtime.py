@@ -123,6 +123,10 @@ class Runtime(ABC):
         `details[j]` of them.
         """
 
+    @abstractmethod
+    def told(self, what: str, count: int) -> None:
+        """Record something that all participants told each other before the program began."""
+
     def progress(self, done: int) -> None:
         """Tell whoever watches us how much of the program's work is done."""
         if self.on_progress is not None:
@@ -163,3 +167,6 @@ class Blind(Runtime):
     def opened(self, values: RingArray, ring: Ring) -> Elements:
         """Return the shape of opened values."""
         return Elements.unknown(values.shape, ring)
+
+    def told(self, what: str, count: int) -> None:
+        """Record nothing: whoever is told has a ledger."""

@@ -14,6 +14,7 @@ from privet.arithmetic.rings import Z64, Ring, RingArray
 from privet.arithmetic.shares import Share
 from privet.arrays import BucketArray, FloatArray, IndexArray
 from privet.runtime.runtime import Runtime
+from privet.terms.cuts import Cuts
 from privet.terms.plan import Plan
 
 
@@ -61,6 +62,8 @@ class Suite(ABC):
     """How leaf values, over Z64, and scores are encoded."""
     has_loss: ClassVar[bool] = False
     """Whether it can reveal the training loss."""
+    cuts: ClassVar[tuple[Cuts, ...]] = ("hidden",)
+    """What may be told of the numbers of cuts; the first, unless a job says otherwise."""
     scores: Share
     """Our share of the samples' scores, (K, N), from `setup` on. Whoever goes on with an earlier
     training puts those that it ended with here."""

@@ -32,6 +32,7 @@ class MaskedSuite(Suite):
 
     encoding = FixedPoint(SCORE_BITS)
     has_loss = True
+    cuts = ("rounded", "exact", "hidden")
 
     def __init__(self, runtime: Runtime, plan: Plan, data: OwnData) -> None:
         super().__init__(runtime, plan, data)

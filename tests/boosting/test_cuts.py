@@ -1,0 +1,150 @@
+"""Trainings in which all know the numbers of cuts: the same tests, for fewer bytes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from privet import DataError, ParameterError, Params
+from privet.boosting.binning import BucketedColumns, bucket_columns
+from privet.boosting.estimate import Estimate, estimate
+from privet.boosting.federation import Federation, cuts_of
+from privet.boosting.model import Feature
+from privet.boosting.part import join
+from privet.boosting.trainer import train, train_federated
+from privet.terms.cuts import Cuts
+
+N, BUCKETS = 240, 10
+TERMS: tuple[Cuts, ...] = ("exact", "rounded", "hidden")
+FILLED = (9, 1, 4, 0, 2)
+
+
+def table(task: str) -> tuple[list[BucketedColumns], np.ndarray]:
+    """Return five columns of two parties, of which one is constant and one has missing values."""
+    rng = np.random.default_rng(5)
+    columns = np.stack(
+        [
+            rng.normal(size=N),
+            rng.integers(0, 2, N),
+            rng.integers(0, 5, N),
+            np.full(N, 7.0),
+            np.where(rng.random(N) < 0.3, np.nan, rng.integers(0, 2, N)),
+        ]
+    )
+    score = columns[0] + columns[1] - 0.5 * columns[2] + np.nan_to_num(columns[4], nan=2.0)
+    score += 0.2 * rng.normal(size=N)
+    label = score if task == "regression" else (score > np.median(score)).astype(float)
+    parties = [
+        bucket_columns("bank", ["a", "b"], columns[:2], BUCKETS),
+        bucket_columns("shop", ["c", "d", "e"], columns[2:], BUCKETS),
+    ]
+    return parties, label
+
+
+def test_how_many_cuts_columns_fill() -> None:
+    parties, _ = table("regression")
+    assert tuple(n for party in parties for n in party.filled_cuts) == FILLED
+
+
+@pytest.mark.parametrize("task", ["regression", "classification"])
+def test_the_tests_are_the_reference_s_whatever_is_told(task: str) -> None:
+    parties, label = table(task)
+    params = Params(task=task, tables=5, depth=3, buckets=BUCKETS, learning_rate=0.8)
+    sent = []
+    for cuts in TERMS:
+        estimates: list[Estimate] = []
+        found = train_federated(
+            parties, label, params, "masked", cuts=cuts, on_estimate=estimates.append
+        )
+        plain, model = train(parties, label, params, cuts=cuts), join(found.parts)
+        assert np.array_equal(model.feature, plain.feature)
+        assert np.array_equal(model.bucket, plain.bucket)
+        np.testing.assert_allclose(model.leaf_values, plain.leaf_values, atol=1e-4)
+        meters = found.outcome.meters
+        online = [meter.total("online") for meter in meters]
+        assert {traffic.rounds for traffic in online} == {estimates[0].rounds}
+        assert sum(traffic.sent for traffic in online) == estimates[0].online
+        offline = sum(meter.total("offline").received for meter in meters)
+        assert offline == estimates[0].offline
+        sent.append(estimates[0].online)
+        for ledger in found.outcome.ledgers:
+            told = [(e.to, e.count) for e in ledger.entries if e.what == "numbers of cuts"]
+            assert told == ([] if cuts == "hidden" else [(("party1", "party2"), 5)])
+    assert sent[0] < sent[1] < sent[2]
+
+
+@pytest.mark.parametrize("cuts", TERMS)
+def test_a_test_that_everybody_passes(cuts: Cuts) -> None:
+    """With much regularisation no split is worth it, and a cut past the last threshold is best:
+    where there is one, which depends on what is told."""
+    rng = np.random.default_rng(0)
+    columns = rng.integers(0, 3, size=(2, N)).astype(float)  # two cuts, of which three are told
+    label = 5.0 + 0.01 * rng.normal(size=N)
+    parties = [bucket_columns(name, ["a"], x[None], 8) for name, x in zip("ab", columns)]  # noqa: B905
+    params = Params(task="regression", tables=1, depth=2, buckets=8, l2=50.0, base_score=0.0)
+    plain = train(parties, label, params, cuts=cuts)
+    model = train(parties, label, params, "masked", cuts=cuts)
+    assert np.array_equal(model.feature, plain.feature)
+    assert np.array_equal(np.isinf(model.threshold), np.isinf(plain.threshold))
+    assert np.isinf(plain.threshold).any() == (cuts != "exact")
+
+
+def test_one_cut_in_all() -> None:
+    """Nothing to compare, and still a table."""
+    x = np.tile([0.0, 1.0], N // 2)
+    parties = [
+        bucket_columns("bank", ["a"], np.ones((1, N)), 4),
+        bucket_columns("shop", ["b"], x[None], 4),
+    ]
+    params = Params(task="regression", tables=2, depth=1, buckets=4)
+    model = train(parties, 3.0 * x, params, "masked", cuts="exact")
+    assert model.feature.tolist() == [[1], [1]]
+    assert model.threshold.tolist() == [[0.5], [0.5]]
+
+
+@pytest.mark.parametrize("protocol", ["masked", "plain"])
+def test_nothing_but_constant_columns(protocol: str) -> None:
+    parties = [bucket_columns(name, ["a"], np.ones((1, 6)), 4) for name in ("bank", "shop")]
+    params = Params(task="regression", tables=1, depth=1, buckets=4)
+    label = np.arange(6.0)
+    with pytest.raises(DataError, match="every column of all participants is constant"):
+        train(parties, label, params, protocol, cuts="exact")
+    model = train(parties, label, params, protocol)  # rounded, which tells nobody
+    assert model.predict(np.ones((2, 1))) == pytest.approx([2.5], abs=1e-4)
+
+
+def test_the_paper_s_protocol_tells_nothing() -> None:
+    assert cuts_of("paper", None) == cuts_of("paper", "hidden") == "hidden"
+    assert cuts_of("masked", None) == "rounded"
+    parties, label = table("regression")
+    params = Params(task="regression", tables=1, depth=1, buckets=BUCKETS)
+    with pytest.raises(ParameterError, match="cuts: the protocol paper has hidden alone"):
+        train(parties, label, params, "paper", cuts="exact")
+    found = train_federated(parties, label, params, "paper")
+    assert all(e.what != "numbers of cuts" for e in found.outcome.ledgers[0].entries)
+
+
+def test_nothing_takes_more_than_all_cuts_do() -> None:
+    """What `privet estimate` says where numbers are not known."""
+    rng = np.random.default_rng(1)
+    params = Params(task="classification", tables=1, depth=4)
+    for n_features in (2, 7, 30):
+        federation = Federation(
+            protocol="masked",
+            params=params,
+            parties=("a", "b", "c"),
+            features=tuple(Feature(str(j), "abc"[j % 3]) for j in range(n_features)),
+            active=2,
+            prediction_bits=10,
+        )
+        most = estimate(federation, federation.plan(5000))
+        for _ in range(6):
+            counts = tuple(rng.choice([1, 3, 7, 15, 31], size=n_features).tolist())
+            fewer = replace(federation, cut_counts=counts)
+            found = estimate(fewer, fewer.plan(5000))
+            assert found.rounds <= most.rounds
+            assert found.online <= most.online
+            assert found.offline <= most.offline
+            assert found.memory <= most.memory

@@ -281,7 +281,7 @@ def test_what_a_dealing_says_is_checked_even_if_signed(local: LocalFederation) -
     job, dealer = Job.read(local.job), local.folder / DEALER
     identity = load_identity(dealer / "dealer.key", dealer / "dealer.crt")
     federation = job.federation(numbered_features(job, [3, 2]), (7,) * 5)
-    program = training_program(federation, 40, 0, None)
+    program = training_program(federation, federation.plan(40), 0, None)
     assert bytes_ahead(program, job.names, identity, {}) > 0
     deal_ahead(program, job.names, dealer, identity, {"samples": "many"})
     shutil.move(dealer / "shop.correlations", file_of(local, "shop"))

@@ -5,7 +5,7 @@ Reference: the paper's Algorithm 2, for any suite.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -18,6 +18,7 @@ from privet.boosting.binning import BucketedColumns
 from privet.boosting.model import Feature
 from privet.boosting.part import GUARD_BITS, LabelUnit, ModelPart
 from privet.errors import DataError, ParameterError
+from privet.gates.histogram import Shelf
 from privet.gates.truncate import drop_bits
 from privet.runtime.runtime import Runtime
 from privet.suites.masked.suite import MaskedSuite
@@ -71,8 +72,11 @@ class Federation:
         """The protocol's suite."""
         return SUITES[self.protocol]
 
-    def plan(self, n_samples: int) -> Plan:
-        """Return the plan for training on that many samples; raise if it cannot be done."""
+    def plan(self, n_samples: int, kept: tuple[int, ...] | None = None) -> Plan:
+        """Return the plan for training on that many samples; raise if it cannot be done.
+
+        `kept` are the participants whose indicators all have, if indicators are kept at all.
+        """
         if not self.features:
             raise DataError("no participant has a feature: there is nothing to test")
         check_some(self.cut_counts)
@@ -83,6 +87,7 @@ class Federation:
             n_samples=n_samples,
             reveal_loss=self.reveal_loss,
             cut_counts=self.cut_counts,
+            kept=kept,
         )
         self.suite.check(plan)
         return plan
@@ -94,6 +99,16 @@ class PartyData:
 
     columns: BucketedColumns
     label: FloatArray | None
+
+
+@dataclass(frozen=True, repr=False)
+class Keeping:
+    """What one role needs to keep indicators for trainings to come, and to use kept ones."""
+
+    seeds: Mapping[int, bytes]
+    """Of the masks that last, by their owner: our own one, or, at the dealer, all."""
+    shelf: Shelf | None = None
+    """Where a participant keeps what others published."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -116,6 +131,7 @@ def train(
     done: int = 0,
     state: TrainingState | None = None,
     on_state: Callable[[TrainingState], None] | None = None,
+    keeping: Keeping | None = None,
 ) -> ModelPart | None:
     """Train a model; return our part of it, and None to the dealer.
 
@@ -125,6 +141,7 @@ def train(
 
     After `done` tables of an earlier training, which is the same at all, participants go on from
     the `state` that it had then, under fresh masks. `on_state` is called after every table.
+    `keeping` goes with a plan that has indicators kept.
 
     Reveals: what the suite's `train_table` reveals; the loss to all, if they agreed on that. The
     numbers of cuts in the plan were told before.
@@ -139,7 +156,11 @@ def train(
         unit = state.part.unit
     elif data is not None and data.label is not None:
         unit = _label_unit(data.label, plan, federation.suite)
-    suite = federation.suite(runtime, plan, _own_data(data, unit, plan, runtime.index))
+    own = _own_data(data, unit, plan, runtime.index)
+    if keeping is not None:
+        runtime.use_lasting(keeping.seeds)
+        own = replace(own, shelf=keeping.shelf)
+    suite = federation.suite(runtime, plan, own)
     with runtime.step("setup"):
         suite.setup()
     drop = federation.suite.encoding.fraction_bits - federation.fraction_bits

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.text import Text
 
 from privet.cli.demo import demo, example
-from privet.cli.federate import dealer, keys, predict, serve, train
+from privet.cli.federate import dealer, forget, keys, predict, serve, train
 from privet.cli.inspect import cuts, estimate, inspect
 from privet.cli.simulate import simulate
 from privet.errors import PrivetError
@@ -23,7 +23,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 for command in (
-    *(keys, dealer, train, predict, serve),
+    *(keys, dealer, train, forget, predict, serve),
     *(cuts, estimate, inspect, simulate, demo, example),
 ):
     app.command()(command)

@@ -1,4 +1,4 @@
-"""The commands of a real federation: keys, dealer, train, predict, serve."""
+"""The commands of a real federation: keys, dealer, train, forget, predict, serve."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ import typer
 from rich.console import Console
 
 from privet.cli.console import LogFormat, telling
+from privet.cli.options import JobFile, PartyOption, columns_of, cut_counts_of
 from privet.errors import CorrelationError, DisagreementError, ParameterError, PeerError
 from privet.federation.ahead import deal_files, numbered_features
 from privet.federation.dealing import deal
@@ -28,15 +29,13 @@ from privet.federation.serving import serve_part
 from privet.federation.session import WAIT_SECONDS, Seat
 from privet.federation.training import train_part
 from privet.files.atomic import check_writable, make_folder
+from privet.files.indicators import FOLDER, KeptIndicators
 from privet.files.job import Job, parse_address
 from privet.files.part_file import PartFile
 from privet.files.party_file import PartyFile
 from privet.runtime.roles import DEALER
-from privet.terms.cuts import check_told
 from privet.transport.identity import create_identity
 
-JobFile = Annotated[Path, typer.Option("--job", help="The job, as all have it.")]
-PartyOption = Annotated[Path, typer.Option("--party", help="Your own party.toml.")]
 ModelOption = Annotated[Path, typer.Option("--model", help="Your part of the model.")]
 Wait = Annotated[float, typer.Option(help="Seconds to wait for the others to start.")]
 ReportFile = Annotated[
@@ -154,38 +153,6 @@ def _deal_ahead(
     )
 
 
-def columns_of(text: str, job: Job) -> list[int]:
-    """Return how many columns each participant has, from what somebody typed."""
-    try:
-        counts = [int(part) for part in text.split(",")]
-    except ValueError:
-        counts = []
-    if len(counts) != len(job.names) or min(counts) < 0 or not sum(counts):
-        raise ParameterError(
-            f"features: {text!r} is not {len(job.names)} numbers, one for each of "
-            f"{', '.join(job.names)}"
-        )
-    return counts
-
-
-def cut_counts_of(text: str | None, job: Job, n_features: int) -> tuple[int, ...] | None:
-    """Return how many cuts each column has, from what somebody typed; None if nobody did."""
-    if text is None:
-        return None
-    try:
-        counts = tuple(int(part) for part in text.split(","))
-    except ValueError:
-        counts = ()
-    if len(counts) == 1:
-        counts *= n_features
-    if len(counts) != n_features:
-        raise ParameterError(
-            f"cuts: {text!r} is not {n_features} numbers, one for each column, or one for all"
-        )
-    check_told(counts, job.told_cuts, job.hyper_parameters().candidates)
-    return counts
-
-
 def train(
     party: PartyOption,
     job: JobFile,
@@ -203,6 +170,12 @@ def train(
         seat = _seat(own, Job.read(job), wait, tell)
         outcome, path = train_part(own, seat, restart=restart)
         _finish(outcome, report, tell, f"your part of the model is {path}")
+
+
+def forget(party: PartyOption) -> None:
+    """Delete the indicators that you keep from trainings: the next one publishes all of them."""
+    count = KeptIndicators(Path(PartyFile.load(party).folder) / FOLDER).forget()
+    typer.echo(f"{count} files deleted")
 
 
 def predict(

@@ -15,7 +15,8 @@ from rich.text import Text
 from privet.boosting.binning import bucket_columns
 from privet.boosting.estimate import DEALERS, time_of
 from privet.boosting.estimate import estimate as estimate_training
-from privet.cli.federate import JobFile, PartyOption, columns_of, cut_counts_of
+from privet.cli.options import JobFile, PartyOption, columns_of, cut_counts_of
+from privet.errors import ParameterError
 from privet.federation.ahead import numbered_features
 from privet.files.job import Job
 from privet.files.part_file import PartFile, load_part
@@ -129,6 +130,9 @@ def estimate(
             show_default="the most",
         ),
     ] = None,
+    kept: Annotated[
+        bool, typer.Option("--kept", help="With all indicators kept from an earlier training.")
+    ] = False,
     delay: Annotated[float, typer.Option(help="Milliseconds between participants.", min=0)] = 5.0,
     rate: Annotated[float, typer.Option(help="Mbit/s that all share.", min=0.001)] = 100.0,
     as_json: AsJson = False,
@@ -139,7 +143,10 @@ def estimate(
     federation = agreed.federation(
         numbered_features(agreed, counts), cut_counts_of(cuts, agreed, sum(counts))
     )
-    found = estimate_training(federation, federation.plan(samples))
+    if kept and not agreed.keep_indicators:
+        raise ParameterError("kept: the job has no indicators kept; it says so by keep_indicators")
+    everybody = tuple(range(len(agreed.names))) if kept else None
+    found = estimate_training(federation, federation.plan(samples, everybody))
     times = {
         dealer: time_of(found, delay / 1000, rate * 1e6 / 8, dealer=dealer) for dealer in DEALERS
     }

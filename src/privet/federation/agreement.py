@@ -114,7 +114,7 @@ def agree(channel: Channel, job: Job, statement: Statement) -> Agreement:
         channel,
         {"version": {p: _version(p, c) for p, c in received.items()} | {channel.name: __version__}},
     )
-    statements = {peer: _parse(Statement, peer, content) for peer, content in received.items()}
+    statements = {peer: parse(Statement, peer, content) for peer, content in received.items()}
     statements[channel.name] = statement
     refuse_differences(channel, _comparison(job, statements))
     participants = [statements[name] for name in job.names]
@@ -145,7 +145,8 @@ def _version(peer: str, content: bytes) -> str:
     return quoted(found)
 
 
-def _parse(kind: type[_Stated], peer: str, content: bytes) -> _Stated:
+def parse(kind: type[_Stated], peer: str, content: bytes) -> _Stated:
+    """Return what a peer stated; raise PeerMisbehavedError if it is nothing of that kind."""
     try:
         return kind.model_validate_json(content)
     except ValidationError as error:
@@ -235,7 +236,7 @@ def _compare_numbers(channel: Channel, job: Job, agreement: Agreement) -> None:
     )
     ours = Numbers(digests=digests)
     received = swap(channel, dict.fromkeys(channel.peers, ours.model_dump_json().encode()))
-    stated = {peer: _parse(Numbers, peer, content).digests for peer, content in received.items()}
+    stated = {peer: parse(Numbers, peer, content).digests for peer, content in received.items()}
     stated[channel.name] = digests
     keys = dict.fromkeys(key for each in stated.values() for key in each)
     table = {k: {name: each.get(k) for name, each in stated.items()} for k in keys}

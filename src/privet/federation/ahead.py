@@ -15,7 +15,7 @@ from typing import Annotated, Any
 from pydantic import Field, ValidationError
 
 from privet.boosting.binning import BucketedColumns
-from privet.boosting.federation import Federation, train
+from privet.boosting.federation import Federation, Keeping, train
 from privet.boosting.model import Feature
 from privet.config import Checked, explain
 from privet.errors import CorrelationError, PrivetError
@@ -34,6 +34,7 @@ from privet.runtime.dealt_file import NEW_DEALING, FileSource
 from privet.runtime.roles import bytes_ahead, deal_ahead
 from privet.runtime.runtime import Runtime
 from privet.terms.cuts import told_cuts
+from privet.terms.plan import Plan
 from privet.transport.channel import Channel
 from privet.transport.identity import Identity
 from privet.version import __version__
@@ -99,14 +100,17 @@ def numbered_features(job: Job, counts: Sequence[int]) -> tuple[Feature, ...]:
 
 
 def training_program(
-    federation: Federation, samples: int, done: int, channel: Channel | None
+    federation: Federation,
+    plan: Plan,
+    done: int,
+    channel: Channel | None,
+    keeping: Keeping | None = None,
 ) -> Callable[[Runtime, None], None]:
     """Return a training as the dealer runs it: with the participants' channel, or ahead of them."""
-    plan = federation.plan(samples)
 
     def training(runtime: Runtime, _: None) -> None:
         refuse_other_ids(runtime, federation.parties, None, channel)
-        train(runtime, federation, plan, None, done=done)
+        train(runtime, federation, plan, None, done=done, keeping=keeping)
 
     return training
 
@@ -121,7 +125,7 @@ def deal_files(
     tell: Tell,
 ) -> list[Path]:
     """Deal for a training before anybody is there; return the participants' files."""
-    program = training_program(federation, samples, done, None)
+    program = training_program(federation, federation.plan(samples), done, None)
     terms = Work.of(job, federation, samples, done).model_dump()
     needed = bytes_ahead(program, job.names, identity, terms)
     tell(

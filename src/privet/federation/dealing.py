@@ -7,6 +7,7 @@ from privet.federation.agreement import Agreement, Statement, agree
 from privet.federation.ahead import training_program
 from privet.federation.events import Event
 from privet.federation.ids import refuse_other_ids
+from privet.federation.keeping import receive_seeds
 from privet.federation.serving import DealerOfService
 from privet.federation.session import Seat
 from privet.files.job import Job
@@ -36,7 +37,10 @@ def deal(seat: Seat) -> float:
 def _program(job: Job, agreement: Agreement, channel: Channel) -> Program:
     if agreement.command == "train":
         federation = job.federation(agreement.features, agreement.cut_counts)
-        return training_program(federation, agreement.samples, agreement.stage[0], channel)
+        plan, keeping = federation.plan(agreement.samples), None
+        if job.keep_indicators:
+            plan, keeping = receive_seeds(channel, federation, agreement.samples)
+        return training_program(federation, plan, agreement.stage[0], channel, keeping)
     query = job.query(agreement.samples)
     if agreement.command == "serve":
         return DealerOfService(job, channel)

@@ -13,16 +13,18 @@ import numpy as np
 from privet.arrays import TextArray
 from privet.boosting.binning import bucket_columns
 from privet.boosting.estimate import estimate
-from privet.boosting.federation import PartyData, TrainingState, train
+from privet.boosting.federation import Keeping, PartyData, TrainingState, train
 from privet.errors import DataError, ModelError, ParameterError
 from privet.federation.agreement import Agreement, Statement, agree
 from privet.federation.ahead import Dealt
 from privet.federation.events import Event, Tell
 from privet.federation.ids import digest_of, refuse_other_ids
+from privet.federation.keeping import Keeper
 from privet.federation.party_report import PartyReport, party_report
 from privet.federation.session import Seat
 from privet.files.atomic import check_room, check_writable, make_folder, remove
 from privet.files.checkpoint import Checkpoints, Stage, checkpoint_bytes, data_digest
+from privet.files.indicators import FOLDER
 from privet.files.job import Job
 from privet.files.part_file import PartFile, load_part, save_part
 from privet.files.party_file import PartyFile
@@ -49,6 +51,8 @@ class _Own:
     """The part that is there already."""
     stages: list[Stage]
     """The stages that we could go on from."""
+    kept: Path
+    """The folder of indicators that are kept, if the job has them kept."""
     dealt: Dealt | None
     """Correlations that were dealt ahead, if we are to use any."""
 
@@ -90,6 +94,11 @@ def train_part(party: PartyFile, seat: Seat, *, restart: bool = False) -> tuple[
         agreement = agree(channel, job, statement)
         program = _Training(job, agreement, own, seat.tell, channel)
         if program.left:
+            if job.keep_indicators and dealt is None:
+                program.keep(Keeper(str(own.kept), own.data.columns, own.ids, seat.tell))
+            elif job.keep_indicators:
+                text = "correlations are dealt ahead: no indicators are kept, or used again"
+                seat.tell(Event("kept", text, {"owners": []}))
             source = None if dealt is None else dealt.take(channel, job, agreement)
             index = job.names.index(seat.name)
             record = run_party(program, index, job.names, own.data, channel, source)
@@ -120,6 +129,7 @@ class _Training:
         self._channel = channel
         self._federation = job.federation(agreement.features, agreement.cut_counts)
         self._plan = self._federation.plan(agreement.samples)
+        self._keeping: Keeping | None = None
         self._agreement = agreement
         self._own = own
         self._tell = tell
@@ -149,7 +159,13 @@ class _Training:
             done=self._done,
             state=state,
             on_state=on_state,
+            keeping=self._keeping,
         )
+
+    def keep(self, keeper: Keeper) -> None:
+        """Agree with the others whose indicators are used again, and keep those that are not."""
+        found = keeper.agree(self._channel, self._federation, self._agreement.samples)
+        self._plan, self._keeping = found
 
     def nothing_left(self) -> Record:
         """Return what an earlier run has trained to its end, when all have said goodbye."""
@@ -265,6 +281,7 @@ def _prepare(party: PartyFile, job: Job, restart: bool) -> _Own:
         path=path,
         model=model,
         stages=stages,
+        kept=folder / FOLDER,
         dealt=dealt,
     )
 

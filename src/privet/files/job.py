@@ -92,6 +92,10 @@ class Job(Config):
     """What all learn of how many cuts each column has: "exact", "rounded" (up to 1, 3, 7, 15, ...)
     or "hidden". The fewer cuts, the less there is to compute. The protocol `masked` has "rounded"
     if the job does not say, `paper` has "hidden" alone."""
+    keep_indicators: bool = False
+    """Whether participants keep masked indicators, so that another training on the same rows, of
+    this job or of one like it, need not publish them again. With the seeds that owners keep and
+    tell the dealer, these are all buckets of all rows (SECURITY.md)."""
     prediction_bits: Annotated[int, Field(ge=0, le=MOST_PREDICTION_BITS)] | None = None
     """Predictions are rounded to 2^-prediction_bits before they are revealed: a classification's in
     the score (the log-odds), a regression's in the label's unit, which is between its root mean
@@ -122,6 +126,10 @@ class Job(Config):
             )
         if self.reveal_loss and not SUITES[self.protocol].has_loss:
             raise ValueError(f"reveal_loss: the protocol {self.protocol} has no loss; use masked")
+        if self.keep_indicators and not SUITES[self.protocol].publishes:
+            raise ValueError(
+                f"keep_indicators: the protocol {self.protocol} publishes none; use masked"
+            )
         cuts_of(self.protocol, self.cuts)
         if self.recipient and self.recipient not in names:
             raise ValueError(f"recipient: {self.recipient!r} is none of {', '.join(names)}")
@@ -232,6 +240,7 @@ class Job(Config):
             "active": self.names[self.active],
             "reveal_loss": self.reveal_loss,
             "cuts": self.told_cuts,
+            "keep_indicators": self.keep_indicators,
             "prediction_bits": self.revealed_bits,
             **self.hyper_parameters().model_dump(),
         }

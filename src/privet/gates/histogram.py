@@ -11,7 +11,8 @@ of which the owner computes M F, every participant E times its own share of r, a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
@@ -26,7 +27,7 @@ from privet.gates.masked import Masked
 from privet.runtime.counter import Counter
 from privet.runtime.dealer import Dealer
 from privet.runtime.party import Party
-from privet.runtime.runtime import Runtime
+from privet.runtime.runtime import Runtime, Shape
 
 
 class Sorted:
@@ -91,14 +92,29 @@ class Products:
         return [x.ring.zeros((rows, len(x.mask))) if x.constant else next(found) for x in vectors]
 
 
+class Shelf(ABC):
+    """Where a participant keeps what others publish, for trainings to come."""
+
+    @abstractmethod
+    def load(self, owner: int, position: int, shape: Shape, ring: Ring) -> RingArray:
+        """Return the rows of one of the features that a participant published before."""
+
+    @abstractmethod
+    def save(self, owner: int, position: int, rows: RingArray, ring: Ring) -> None:
+        """Keep them."""
+
+
 class Publish(Gate):
-    """Publish masked indicator matrices, once a training.
+    """Publish masked indicator matrices, once a training, or once for several.
 
     1. The dealer and each owner draw A.
     2. Owners send E = M - A to all: uniform to whoever does not know A.
 
+    Where they are to be kept, A is drawn from a seed that lasts, and E is put on the shelf. Owners
+    in `kept` have published the same before, under the same A, and everybody has it there.
+
     Cost: one round, in which each owner sends its matrices to all others, over the ring of the
-    widest sums. Reveals: nothing.
+    widest sums; none, if all are kept. Reveals: nothing.
     """
 
     name = "publish indicators"
@@ -108,16 +124,20 @@ class Publish(Gate):
         dealer: Dealer,
         own: dict[int, BucketArray],
         owners: tuple[int, ...],
+        shelf: Shelf | None = None,
         *,
         cuts: tuple[int, ...],
         n_samples: int,
         ring: Ring,
+        kept: tuple[int, ...] | None = None,
     ) -> Indicators:
         """Draw masks of all indicators."""
         indicators = Indicators(cuts, LimbMatrix(sum(cuts), n_samples))
+        draw = dealer.private if kept is None else dealer.lasting
         for where, owner in zip(indicators.places, owners, strict=True):
-            shape = (where.stop - where.start, n_samples)
-            indicators.matrix.place(where.start, dealer.private(shape, ring, owner))
+            mask = draw((where.stop - where.start, n_samples), ring, owner)
+            assert mask is not None
+            indicators.matrix.place(where.start, mask)
         return indicators
 
     def run(
@@ -125,23 +145,26 @@ class Publish(Gate):
         party: Party,
         own: dict[int, BucketArray],
         owners: tuple[int, ...],
+        shelf: Shelf | None = None,
         *,
         cuts: tuple[int, ...],
         n_samples: int,
         ring: Ring,
+        kept: tuple[int, ...] | None = None,
     ) -> Indicators:
         """Mask and send our own; receive the others'."""
         own_order = {j: Sorted(bucket, cuts[j]) for j, bucket in own.items()}
         indicators = Indicators(cuts, LimbMatrix(sum(cuts), n_samples), own_order)
         features = [[j for j, o in enumerate(owners) if o == k] for k in range(party.n_parties)]
-        sent = []
+        shapes: list[list[Shape]] = [[(cuts[j], n_samples) for j in each] for each in features]
+        draw = party.private if kept is None else party.lasting
+        ours = []
         for j, owner in enumerate(owners):
-            mask = party.private((cuts[j], n_samples), ring, owner)
+            mask = draw((cuts[j], n_samples), ring, owner)
             if mask is not None:
                 below = own[j] <= np.arange(cuts[j])[:, None]
-                sent.append(ring.subtract(below.astype(ring.dtype), mask))
-        shapes = [[(cuts[j], n_samples) for j in theirs] for theirs in features]
-        for k, position, rows in party.publish(sent, shapes, ring):
+                ours.append(ring.subtract(below.astype(ring.dtype), mask))
+        for k, position, rows in _everybodys(party, ours, shapes, shelf, ring, kept or ()):
             where = indicators.places[features[k][position]]
             indicators.matrix.place(where.start, rows)
         return indicators
@@ -151,14 +174,46 @@ class Publish(Gate):
         counter: Counter,
         own: dict[int, BucketArray],
         owners: tuple[int, ...],
+        shelf: Shelf | None = None,
         *,
         cuts: tuple[int, ...],
         n_samples: int,
         ring: Ring,
+        kept: tuple[int, ...] | None = None,
     ) -> Indicators:
-        """Count the round."""
-        counter.publish(ring, [(count, n_samples) for count in cuts])
+        """Count the round, unless nobody has anything to send."""
+        new = [k not in (kept or ()) for k in owners]
+        shapes = [(count, n_samples) for count, sent in zip(cuts, new, strict=True) if sent]
+        if shapes:
+            counter.publish(ring, shapes)
         return Indicators(cuts, LimbMatrix(0, n_samples))
+
+
+def _everybodys(
+    party: Party,
+    ours: list[RingArray],
+    shapes: list[list[Shape]],
+    shelf: Shelf | None,
+    ring: Ring,
+    kept: tuple[int, ...],
+) -> Iterator[tuple[int, int, RingArray]]:
+    """Yield whose, which of its features' and the masked rows, of all participants.
+
+    What is kept comes from the shelf, our own from what we hold; the rest is sent, and shelved.
+    """
+    due = [[] if k in kept else theirs for k, theirs in enumerate(shapes)]
+    if any(due):
+        for k, position, rows in party.publish([] if party.index in kept else ours, due, ring):
+            if shelf is not None and k != party.index:
+                shelf.save(k, position, rows, ring)
+            yield k, position, rows
+    for k in kept:
+        for position, shape in enumerate(shapes[k]):
+            if k == party.index:
+                yield k, position, ours[position]
+            else:
+                assert shelf is not None
+                yield k, position, shelf.load(k, position, shape, ring)
 
 
 class Histogram(Gate):

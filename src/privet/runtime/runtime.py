@@ -12,11 +12,11 @@ import contextlib
 import time
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeAlias, TypeVar
 
-from privet.arithmetic.prg import Place
+from privet.arithmetic.prg import Place, Prg
 from privet.arithmetic.rings import Z64, Ring, RingArray
 from privet.arithmetic.shares import Elements, Share
 from privet.runtime.correlations import Tag
@@ -50,6 +50,7 @@ class Runtime(ABC):
         self._tag = Tag()
         self._slots: dict[tuple[str, tuple[int, ...]], int] = defaultdict(int)
         self._corrections = [0] * n_parties
+        self._lasting: dict[int, Prg] = {}
         self._worker: ThreadPoolExecutor | None = None
 
     @contextlib.contextmanager
@@ -82,6 +83,19 @@ class Runtime(ABC):
         if self._worker is not None:
             self._worker.shutdown(wait=False, cancel_futures=True)
             self._worker = None
+
+    def use_lasting(self, seeds: Mapping[int, bytes]) -> None:
+        """Have `lasting` draw from the seeds of these participants, which the dealer has, too."""
+        self._lasting = {owner: Prg(seed) for owner, seed in seeds.items()}
+
+    def lasting(self, shape: tuple[int, ...], ring: Ring, owner: int) -> RingArray | None:
+        """Return uniform values that are the same in every program with the owner's seed.
+
+        None, to whoever has not got that. They may hide one thing only, and always the same.
+        """
+        place = self._next_place(f"lasting for {owner}", shape, ring)
+        stream = self._lasting.get(owner)
+        return None if stream is None else stream.uniform(place, shape, ring)
 
     @abstractmethod
     def public(self, values: RingArray, ring: Ring) -> Share:

@@ -13,6 +13,7 @@ from privet.arithmetic.fixed_point import FixedPoint
 from privet.arithmetic.rings import Z64, Ring, RingArray
 from privet.arithmetic.shares import Share
 from privet.arrays import BucketArray, FloatArray, IndexArray
+from privet.gates.histogram import Shelf
 from privet.runtime.runtime import Runtime
 from privet.terms.cuts import Cuts
 from privet.terms.plan import Plan
@@ -26,6 +27,8 @@ class OwnData:
     """The bucket of every sample in each of its own features, by feature."""
     target: FloatArray | None = None
     """At the active participant, what its label makes of the outputs: (K, n_samples)."""
+    shelf: Shelf | None = None
+    """Where masked indicators are kept, if they are."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +65,8 @@ class Suite(ABC):
     """How leaf values, over Z64, and scores are encoded."""
     has_loss: ClassVar[bool] = False
     """Whether it can reveal the training loss."""
+    publishes: ClassVar[bool] = False
+    """Whether it publishes masked indicators, which can be kept for another training."""
     cuts: ClassVar[tuple[Cuts, ...]] = ("hidden",)
     """What may be told of the numbers of cuts; the first, unless a job says otherwise."""
     scores: Share
@@ -87,6 +92,11 @@ class Suite(ABC):
     def stretch(cls, plan: Plan) -> Fraction:
         """Return what a label in a unit of its own is multiplied with, before it is shared."""
         return Fraction(1)
+
+    @classmethod
+    def indicator_ring(cls, plan: Plan) -> Ring:
+        """Return the ring that masked indicators are published over."""
+        raise AssertionError(f"{cls.__name__} publishes no indicators")
 
     @classmethod
     def multiplications(cls, plan: Plan) -> int:

@@ -42,6 +42,9 @@ class Plan:
     """Whether all learn the loss that every table starts from."""
     cut_counts: tuple[int, ...] | None = None
     """How many cuts each feature has, where all know; otherwise as many as it may have."""
+    kept: tuple[int, ...] | None = None
+    """The participants whose masked indicators all have from an earlier training. None: masks are
+    drawn for this training alone, and nothing is kept."""
 
     @property
     def objective(self) -> Objective:

@@ -8,7 +8,7 @@ import numpy as np
 
 from privet.arithmetic.fixed_point import FixedPoint
 from privet.arithmetic.limbs import LimbMatrix
-from privet.arithmetic.rings import Z64, RingArray
+from privet.arithmetic.rings import Z64, Ring, RingArray
 from privet.arithmetic.shares import Share
 from privet.errors import ParameterError
 from privet.gates.histogram import publish
@@ -32,6 +32,7 @@ class MaskedSuite(Suite):
 
     encoding = FixedPoint(SCORE_BITS)
     has_loss = True
+    publishes = True
     cuts = ("rounded", "exact", "hidden")
 
     def __init__(self, runtime: Runtime, plan: Plan, data: OwnData) -> None:
@@ -52,6 +53,11 @@ class MaskedSuite(Suite):
     def stretch(cls, plan: Plan) -> Fraction:
         """Return what makes sums of derivatives use all bits of their ring."""
         return Scales.of(plan).units.stretch
+
+    @classmethod
+    def indicator_ring(cls, plan: Plan) -> Ring:
+        """Return the ring of sums of first derivatives, the widest."""
+        return Scales.of(plan).units.g_ring
 
     @classmethod
     def memory(cls, plan: Plan) -> int:
@@ -91,9 +97,11 @@ class MaskedSuite(Suite):
             runtime,
             self.data.buckets,
             plan.ownership.features,
+            self.data.shelf,
             cuts=plan.cuts,
             n_samples=plan.n_samples,
-            ring=scales.units.g_ring,
+            ring=self.indicator_ring(plan),
+            kept=plan.kept,
         )
         self._bounds = Bounds(runtime)
         self._samples = Samples(runtime, plan, scales, self.data, indicators, self._bounds)

@@ -1,0 +1,47 @@
+"""Options that several commands take, and what somebody types for them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from privet.errors import ParameterError
+from privet.files.job import Job
+from privet.terms.cuts import check_told
+
+JobFile = Annotated[Path, typer.Option("--job", help="The job, as all have it.")]
+PartyOption = Annotated[Path, typer.Option("--party", help="Your own party.toml.")]
+
+
+def columns_of(text: str, job: Job) -> list[int]:
+    """Return how many columns each participant has, from what somebody typed."""
+    try:
+        counts = [int(part) for part in text.split(",")]
+    except ValueError:
+        counts = []
+    if len(counts) != len(job.names) or min(counts) < 0 or not sum(counts):
+        raise ParameterError(
+            f"features: {text!r} is not {len(job.names)} numbers, one for each of "
+            f"{', '.join(job.names)}"
+        )
+    return counts
+
+
+def cut_counts_of(text: str | None, job: Job, n_features: int) -> tuple[int, ...] | None:
+    """Return how many cuts each column has, from what somebody typed; None if nobody did."""
+    if text is None:
+        return None
+    try:
+        counts = tuple(int(part) for part in text.split(","))
+    except ValueError:
+        counts = ()
+    if len(counts) == 1:
+        counts *= n_features
+    if len(counts) != n_features:
+        raise ParameterError(
+            f"cuts: {text!r} is not {n_features} numbers, one for each column, or one for all"
+        )
+    check_told(counts, job.told_cuts, job.hyper_parameters().candidates)
+    return counts

@@ -1,0 +1,174 @@
+"""Which indicators of an earlier training are used again: agreed on before each training.
+
+Each participant offers a name: that of the masks under which it published, before, just what it
+would publish now. The others answer whether they have it all. If everybody has, nothing is sent.
+Otherwise, masks and name are new: an owner that published something else under masks that were used
+before would show in which rows the two differ, and their buckets.
+
+Owners tell the dealer the seeds of their masks in every training, so the dealer keeps nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, TypeVar
+
+from pydantic import Field
+
+from privet.arithmetic.prg import SEED_BYTES
+from privet.arithmetic.rings import Ring, RingArray
+from privet.arrays import TextArray
+from privet.boosting.binning import BucketedColumns
+from privet.boosting.federation import Federation, Keeping
+from privet.config import Checked
+from privet.errors import ParameterError, PeerMisbehavedError
+from privet.federation.agreement import parse
+from privet.federation.events import Event, Tell
+from privet.federation.messages import receive, send, swap
+from privet.files.atomic import check_room, make_folder
+from privet.files.indicators import NAME_PATTERN, KeptIndicators, Masks, indicator_digest
+from privet.files.records import MAX_BYTES
+from privet.gates.histogram import Shelf
+from privet.runtime.letters import Letter
+from privet.runtime.roles import DEALER
+from privet.runtime.runtime import Shape
+from privet.terms.plan import Plan
+from privet.transport.channel import Channel
+
+_Name = Annotated[str, Field(pattern=NAME_PATTERN)]
+_USED_AGAIN, _NEW = b"\x01", b"\x00"
+
+
+class Offer(Checked):
+    """What a participant calls its indicators."""
+
+    kept: _Name | None
+    """As it published them before, if it did and they are the same now."""
+    new: _Name
+    """If it publishes them now."""
+
+
+class Answer(Checked):
+    """Which of the others' offers a participant has."""
+
+    have: Annotated[list[_Name], Field(max_length=1000)]
+
+
+class _Names(Shelf):
+    """The files of what others published, by their names in this training."""
+
+    def __init__(self, files: KeptIndicators, names: Sequence[str]) -> None:
+        self._files = files
+        self._names = names
+
+    def load(self, owner: int, position: int, shape: Shape, ring: Ring) -> RingArray:
+        """Read a feature's rows."""
+        cuts, samples = shape
+        return self._files.load(self._names[owner], position, (cuts, samples), ring)
+
+    def save(self, owner: int, position: int, rows: RingArray, ring: Ring) -> None:
+        """Write a feature's rows."""
+        self._files.save(self._names[owner], position, rows, ring)
+
+
+class Keeper:
+    """A participant's kept indicators, in one training."""
+
+    def __init__(self, folder: str, columns: BucketedColumns, ids: TextArray, tell: Tell) -> None:
+        self._folder = make_folder(folder)
+        self._files = KeptIndicators(self._folder)
+        self._columns = columns
+        self._ids = ids
+        self._tell = tell
+
+    def agree(self, channel: Channel, federation: Federation, samples: int) -> tuple[Plan, Keeping]:
+        """Find out whose indicators all have, and tell the dealer the seed of our masks."""
+        plan = federation.plan(samples, ())
+        ring, names = federation.suite.indicator_ring(plan), federation.parties
+        index = names.index(channel.name)
+        shapes = [
+            [(plan.cuts[j], samples) for j in plan.ownership.of(k)] for k in range(len(names))
+        ]
+        self._check_files(shapes, index, ring)
+        cuts = [count for count, _ in shapes[index]]
+        digest = indicator_digest(self._columns, self._ids, cuts, ring, names)
+        masks, new = self._files.masks(digest), Masks.fresh()
+        ours = Offer(kept=None if masks is None else masks.name, new=new.name)
+        offers = _told(channel, names, ours)
+        have = self._have([offer.kept for offer in offers], shapes, ring, names, index)
+        answers = _told(channel, names, Answer(have=have))
+        kept = tuple(
+            k
+            for k, offer in enumerate(offers)
+            if shapes[k] and all(offer.kept in a.have for j, a in enumerate(answers) if j != k)
+        )
+        if masks is None or index not in kept:
+            masks = new
+            self._files.keep(masks, digest)
+        send(channel, [DEALER], (_USED_AGAIN if index in kept else _NEW) + masks.seed)
+        self._announce([names[k] for k in kept])
+        called = [o.kept if k in kept and o.kept else o.new for k, o in enumerate(offers)]
+        keeping = Keeping({index: masks.seed}, _Names(self._files, called))
+        return federation.plan(samples, kept), keeping
+
+    def _have(
+        self,
+        offered: list[str | None],
+        shapes: list[list[tuple[int, int]]],
+        ring: Ring,
+        names: Sequence[str],
+        index: int,
+    ) -> list[str]:
+        have = []
+        for k, name in enumerate(offered):
+            if k == index or name is None:
+                continue
+            problem = self._files.problem(name, shapes[k], ring)
+            if problem:
+                text = f"{names[k]} publishes its indicators anew: {problem}"
+                self._tell(Event("indicators", text, {"owner": names[k], "problem": problem}))
+            else:
+                have.append(name)
+        return have
+
+    def _check_files(self, shapes: list[list[tuple[int, int]]], index: int, ring: Ring) -> None:
+        sizes = [
+            Letter.of(ring, shape).nbytes
+            for k, theirs in enumerate(shapes)
+            for shape in theirs
+            if k != index
+        ]
+        if max(sizes, default=0) > MAX_BYTES - 4096:
+            raise ParameterError(
+                f"keep_indicators: a column's take {max(sizes) / 1e6:,.0f} MB, and "
+                f"{MAX_BYTES / 1e6:,.0f} MB are read at most: leave it out, or use fewer buckets"
+            )
+        check_room(self._folder, sum(sizes))
+
+    def _announce(self, owners: list[str]) -> None:
+        text = f"kept from an earlier training: the indicators of {', '.join(owners) or 'nobody'}"
+        self._tell(Event("kept", text, {"owners": owners}))
+
+
+def receive_seeds(channel: Channel, federation: Federation, samples: int) -> tuple[Plan, Keeping]:
+    """Learn, as the dealer, the seeds of all masks, and whose indicators are used again."""
+    kept, seeds = [], {}
+    for k, name in enumerate(federation.parties):
+        message = receive(channel, name)
+        flag, seeds[k] = message[:1], message[1:]
+        if len(seeds[k]) != SEED_BYTES or flag not in (_USED_AGAIN, _NEW):
+            raise PeerMisbehavedError(name, "told something else than the seed of its masks")
+        if flag == _USED_AGAIN:
+            kept.append(k)
+    return federation.plan(samples, tuple(kept)), Keeping(seeds)
+
+
+_Said = TypeVar("_Said", bound=Checked)
+
+
+def _told(channel: Channel, names: Sequence[str], ours: _Said) -> list[_Said]:
+    """Tell all other participants something, and return what everybody told, in order."""
+    content = ours.model_dump_json().encode()
+    received = swap(channel, {name: content for name in names if name != channel.name})
+    found = {name: parse(type(ours), name, text) for name, text in received.items()}
+    return [{**found, channel.name: ours}[name] for name in names]

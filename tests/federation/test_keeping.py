@@ -60,9 +60,9 @@ def names_offered(local: LocalFederation) -> dict[str, str]:
 
 
 def test_another_training_sends_less(local: LocalFederation) -> None:
-    """Another depth, and another label, on the same rows: as the plan says, to the byte."""
+    """Another rate, and another label, on the same rows: as the plan says, to the byte."""
     before = names_offered(local)
-    change(local.job, ("depth = 2", "depth = 3"))
+    change(local.job, ("tables = 2", "tables = 3"), ("learning_rate = 1.0", "learning_rate = 0.5"))
     path = local.folder / "shop" / "train.csv"
     head, *lines = path.read_text().splitlines()
     other = [line[:-3] + ("0.0" if line.endswith("1.0") else "1.0") for line in lines]

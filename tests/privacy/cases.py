@@ -7,9 +7,11 @@ holds and no sum that anybody learns of.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import count
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -18,15 +20,20 @@ import numpy as np
 from privet.arrays import FloatArray
 from privet.boosting import reference
 from privet.boosting.binning import BucketedColumns, bucket_columns
-from privet.boosting.federation import Federation, PartyData, TrainingState, train
+from privet.boosting.federation import Federation, Keeping, PartyData, TrainingState, train
 from privet.boosting.inference import Query, predict, tell_unit
 from privet.boosting.model import Feature
 from privet.boosting.part import GUARD_BITS, LabelUnit, ModelPart
+from privet.federation.events import silent
+from privet.federation.keeping import Keeper, receive_seeds
+from privet.runtime.roles import DEALER
 from privet.runtime.runtime import Runtime
 from privet.suites.masked.tournament import _stages
 from privet.terms.objective import OBJECTIVES
 from privet.terms.params import Params
 from privet.terms.plan import Plan
+from privet.transport.memory import memory_channels
+from tests.privacy.stage import run_threads
 
 N = 64
 BUCKETS = 4
@@ -40,6 +47,8 @@ class Training:
     federation: Federation
     plan: Plan
     done: int = 0
+    keepings: Mapping[int, Keeping] | None = None
+    """What each participant has of kept indicators, and, as -1, the dealer."""
 
     def __call__(
         self, runtime: Runtime, data: tuple[PartyData, TrainingState | None] | None
@@ -54,8 +63,34 @@ class Training:
             done=self.done,
             state=state,
             on_state=kept.append,
+            keeping=None if self.keepings is None else self.keepings[runtime.index],
         )
         return kept[-1] if kept else None
+
+    def keeping(self, data: Sequence[tuple[PartyData, Any]], folder: Path) -> Training:
+        """Return the same with kept indicators, as participants with these folders agree on."""
+        parties, found = self.federation.parties, dict[int, tuple[Plan, Keeping]]()
+        channels = memory_channels([*parties, DEALER], deadline=10)
+        ids = np.arange(N).astype(np.str_)
+
+        def party(k: int) -> None:
+            keeper = Keeper(str(folder / parties[k]), data[k][0].columns, ids, silent)
+            found[k] = keeper.agree(channels[parties[k]], self.federation, N)
+
+        def dealer() -> None:
+            found[-1] = receive_seeds(channels[DEALER], self.federation, N)
+
+        bodies = {name: partial(party, k) for k, name in enumerate(parties)}
+        run_threads({**bodies, DEALER: dealer})
+        (kept,) = {plan.kept for plan, _ in found.values()}
+        plan = replace(self.plan, kept=kept)
+        return replace(self, plan=plan, keepings={k: own for k, (_, own) in found.items()})
+
+    def at_another_rate(self) -> Training:
+        """Return one table of the same training, at another learning rate."""
+        params = self.plan.params.model_copy(update={"tables": 1, "learning_rate": 0.4})
+        plan = replace(self.plan, params=params)
+        return replace(self, federation=replace(self.federation, params=params), plan=plan)
 
     def rest(self, tables: int) -> Training:
         """Return the training of so many more tables."""
@@ -71,21 +106,27 @@ def training(
     honest: int,
     tables: int = 2,
     depth: int = DEPTH,
+    ragged: bool = False,
     **terms: Any,
 ) -> tuple[Training, list[tuple[PartyData, TrainingState | None]]]:
     """Return a training of n participants, the last of which is active, and their data.
 
-    Each has two columns: one that the label depends on, and one of noise.
+    Each has two columns: one that the label depends on, and one of noise. If they are `ragged`, the
+    noise has two values, and all are told exactly how many cuts a column has.
     """
     names = tuple(f"party{k + 1}" for k in range(n))
     params = Params(task=task, tables=tables, depth=depth, buckets=BUCKETS, learning_rate=0.7)
     for seed in count():
         columns, label = _table(task, n, honest, seed)
+        if ragged:
+            for own in columns:
+                own[1] = own[1] > 0
         parties = [
             bucket_columns(name, ["signal", "noise"], own, BUCKETS)
             for name, own in zip(names, columns, strict=True)
         ]
-        if _is_clear(parties, label, params, honest):
+        counts = tuple(count for party in parties for count in party.filled_cuts)
+        if _is_clear(parties, label, params, honest, counts):
             break
     federation = Federation(
         protocol=protocol,
@@ -94,6 +135,7 @@ def training(
         features=tuple(Feature(f, name) for name in names for f in ("signal", "noise")),
         active=n - 1,
         prediction_bits=OBJECTIVES[task].prediction_bits,
+        cut_counts=counts if ragged else None,
         **terms,
     )
     labels = [None] * (n - 1) + [label]
@@ -113,7 +155,11 @@ def _table(task: str, n: int, honest: int, seed: int) -> tuple[list[FloatArray],
 
 
 def _is_clear(
-    parties: Sequence[BucketedColumns], label: FloatArray, params: Params, honest: int
+    parties: Sequence[BucketedColumns],
+    label: FloatArray,
+    params: Params,
+    honest: int,
+    cut_counts: Sequence[int],
 ) -> bool:
     """Tell whether the first table tests a feature of the honest participant, and nothing is close.
 
@@ -122,8 +168,9 @@ def _is_clear(
     """
     gaps = []
 
-    def best_test(sums: FloatArray, l2: float, _: Any) -> tuple[int, int]:
+    def best_test(sums: FloatArray, l2: float, counts: Sequence[int]) -> tuple[int, int]:
         scores = reference.candidate_scores(sums, l2)
+        scores[np.arange(scores.shape[1]) >= np.array(counts)[:, None]] = np.inf
         by_feature = np.sort(scores, axis=1)
         best = np.sort(by_feature[:, 0])
         gaps.extend(
@@ -133,7 +180,7 @@ def _is_clear(
         return feature, bucket
 
     with mock.patch.object(reference, "best_test", best_test):
-        model = reference.train(parties, label, params)
+        model = reference.train(parties, label, params, cut_counts=cut_counts)
     return bool((model.feature[0] // 2 == honest).any()) and min(gaps) > 1e-3
 
 
@@ -149,7 +196,15 @@ def twins(data: PartyData) -> PartyData:
 
 def mirror(data: PartyData) -> PartyData:
     """Turn columns round: what was below a cut is above it, so its owner's bucket is another."""
-    buckets = (BUCKETS - 1 - data.columns.buckets).astype(np.uint8)
+    last = np.array(data.columns.filled_cuts)[:, None]
+    buckets = (last - data.columns.buckets).astype(np.uint8)
+    return replace(data, columns=replace(data.columns, buckets=buckets))
+
+
+def one_bucket(data: PartyData) -> PartyData:
+    """Move one sample to another bucket, in the column of noise."""
+    buckets = data.columns.buckets.copy()
+    buckets[1, 0] = (buckets[1, 0] + 1) % BUCKETS
     return replace(data, columns=replace(data.columns, buckets=buckets))
 
 

@@ -23,7 +23,7 @@ with all of them raised by one, which shows how each hides what is opened, and t
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from unittest import mock
@@ -56,17 +56,23 @@ class Unexplained(AssertionError):  # noqa: N818
     """A view that other data cannot explain."""
 
 
-def explain(session: Session, honest: int, other: Any) -> Session:
+def explain(session: Session, honest: int, other: Any, earlier: Session | None = None) -> Session:
     """Return a session with other data of the honest participant and the same view of the others.
 
-    Raise `Unexplained` if there is none.
+    What the masks that last must be, an `earlier` session may have settled: one of the same data,
+    in which they were used already. Raise `Unexplained` if there is none.
     """
     assert session.randomness is not None
     check_streams(session)
-    moved = solve(session, honest, other).moved
+    settled: Mapping[bytes, Sequence[RingArray]] = {}
+    if earlier is not None and earlier.randomness is not None:
+        settled = earlier.randomness.scripts
+    moved = solve(session, honest, other, settled).moved
     check_range(session.seen[honest], moved)
     inputs = [other if k == honest else data for k, data in enumerate(session.inputs)]
-    scripts = {session.seen[honest].stream(name).seed: values for name, values in moved.items()}
+    scripts = {
+        session.seen[honest].stream(name).seed: values for name, values in moved.items() if values
+    }
     randomness = Randomness(session.randomness.name, scripts)
     found = perform(session.program, inputs, randomness)
     compare(session, found, honest)
@@ -89,7 +95,9 @@ def check_inverse(first: Session, second: Session, honest: int) -> None:
 def check_streams(session: Session) -> None:
     """Raise `Unexplained` if two streams of a session are the same."""
     seeds = [
-        seen.stream(name).seed for seen in session.seen for name in ("shared", "private", "own")
+        seen.stream(name).seed
+        for seen in session.seen
+        for name in (*("shared", "private", "own"), *(["lasting"] * bool(seen.runtime.keeps)))
     ]
     if len(set(seeds)) < len(seeds):
         raise Unexplained("two streams have the same seed")
@@ -122,7 +130,7 @@ def _content(message: Received) -> tuple[Any, ...]:
     return message.peer, message.step, message.tag, array.dtype, array.shape, array.tobytes()
 
 
-_STREAMS = ("shared", "private")
+_STREAMS = ("shared", "private", "lasting")
 Moved = dict[str, list[RingArray]]
 """The honest participant's draws, by stream."""
 
@@ -170,10 +178,18 @@ class Solution:
     hidden: list[Hidden]
 
 
-def solve(session: Session, honest: int, other: Any) -> Solution:
-    """Return the honest participant's draws, moved so that the others see what they saw."""
+def solve(
+    session: Session,
+    honest: int,
+    other: Any,
+    settled: Mapping[bytes, Sequence[RingArray]] | None = None,
+) -> Solution:
+    """Return the honest participant's draws, moved so that the others see what they saw.
+
+    Streams whose draws are `settled` already, by their seeds, stay as they are.
+    """
     exchange = _Exchange()
-    solver = _Solver(session, honest, exchange)
+    solver = _Solver(session, honest, exchange, settled or {})
     dealer = _SolvingDealer(session, honest, exchange)
 
     def solving(call: Callable[..., Any]) -> Callable[..., Any]:
@@ -284,15 +300,23 @@ class _Attempt:
 class _Solver(Watched):
     """The honest participant with other data, on what it received in the first session."""
 
-    def __init__(self, session: Session, honest: int, exchange: _Exchange) -> None:
+    def __init__(
+        self,
+        session: Session,
+        honest: int,
+        exchange: _Exchange,
+        settled: Mapping[bytes, Sequence[RingArray]],
+    ) -> None:
         assert session.randomness is not None
         self._first = session.seen[honest]
+        keeps = self._first.runtime.keeps
+        self._fixed = settled.get(self._first.stream("lasting").seed) if keeps else None
         replay = ReplayChannel(session.names[honest], self._first.received)
         super().__init__(honest, session.names, replay, _NoSource())
         self._replay = replay
         self._own = session.randomness.stream(self._first.stream("own").seed)
         self._talk = exchange
-        self._place = {"shared": 0, "private": 0}
+        self._place = dict.fromkeys(_STREAMS, 0)
         self._drawn: list[tuple[str, int, Draw]] = []
         self._mode = "final"
         self._depth = 0
@@ -319,6 +343,17 @@ class _Solver(Watched):
 
     def private(self, shape: tuple[int, ...], ring: Ring, owner: int) -> RingArray | None:
         return self._draw("private") if owner == self.index else None
+
+    def lasting(self, shape: tuple[int, ...], ring: Ring, owner: int) -> RingArray | None:
+        if owner != self.index:
+            return None
+        if self._fixed is None:
+            return self._draw("lasting")
+        place = self._place["lasting"]
+        self._place["lasting"] += 1
+        value = self._fixed[place]
+        self._talk.settle("lasting", place, value, value)
+        return value.copy()
 
     def permutation(self, length: int, owner: int) -> npt.NDArray[np.intp] | None:
         return self._draw("private") if owner == self.index else None
@@ -377,6 +412,8 @@ class _Solver(Watched):
             self._check(plain.shown, self._first.runtime.shown[start[2] :])
             if len(self.revealed) > told:
                 self._check_reveals()
+        else:
+            self._check(plain.shown, self._first.runtime.shown[start[2] :])
         self._depth -= 1
         return plain.result
 
@@ -406,9 +443,9 @@ class _Solver(Watched):
         then = [part for s in raised.shown for part, _ in _pieces(s)]
         was = [part for s in before[: len(plain.shown)] for part, _ in _pieces(s)]
         masks = [(s, p, d) for s, p, d in plain.drawn]
-        order = {"private": 0, "shared": 1}
+        order = {"private": 0, "lasting": 0, "shared": 1}
         if [s.kind for s in plain.shown][:1] == ["open"]:
-            order = {"shared": 0, "private": 1}
+            order = {"shared": 0, "private": 1, "lasting": 1}
         masks.sort(key=lambda mask: order[mask[0]])
         if not now and self._may_keep(plain):
             for stream, place, draw in plain.drawn:
@@ -496,6 +533,7 @@ class _SolvingDealer(Dealer):
         self._talk = exchange
         self._place = 0
         self._private_place = [0] * len(session.names)
+        self._lasting_place = [0] * len(session.names)
 
     def _part(self, party: int, stream: str, place: int) -> RingArray:
         if party == self._honest:
@@ -529,6 +567,11 @@ class _SolvingDealer(Dealer):
 
     def private(self, shape: tuple[int, ...], ring: Ring, owner: int) -> RingArray:
         return self._private_draw(owner)
+
+    def lasting(self, shape: tuple[int, ...], ring: Ring, owner: int) -> RingArray:
+        place = self._lasting_place[owner]
+        self._lasting_place[owner] += 1
+        return self._part(owner, "lasting", place)
 
     def _private_draw(self, owner: int) -> RingArray:
         place = self._private_place[owner]

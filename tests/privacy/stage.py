@@ -94,7 +94,7 @@ class Randomness:
 
     def __init__(self, name: str, scripts: Mapping[bytes, Sequence[RingArray]] | None = None):
         self.name = name
-        self._scripts = scripts or {}
+        self.scripts = scripts or {}
         self._counts: dict[str, int] = defaultdict(int)
 
     def fresh_seed(self) -> bytes:
@@ -103,7 +103,7 @@ class Randomness:
         return hashlib.sha256(f"{self.name} {who} {self._counts[who]}".encode()).digest()
 
     def stream(self, seed: bytes) -> Stream:
-        return Stream(seed, self._scripts.get(seed))
+        return Stream(seed, self.scripts.get(seed))
 
     @contextlib.contextmanager
     def installed(self) -> Iterator[None]:
@@ -111,7 +111,7 @@ class Randomness:
             for module in ("party", "correlations", "seeds"):
                 place = f"privet.runtime.{module}.fresh_seed"
                 stack.enter_context(mock.patch(place, self.fresh_seed))
-            for module in ("party", "supplied", "dealer"):
+            for module in ("party", "supplied", "dealer", "runtime"):
                 stack.enter_context(mock.patch(f"privet.runtime.{module}.Prg", self.stream))
             yield
 
@@ -132,7 +132,7 @@ class Watched(Party):
 
     def __init__(self, *arguments: Any) -> None:
         self.shown: list[Shown] = []
-        self.draws: dict[str, list[Draw]] = {"shared": [], "private": []}
+        self.draws: dict[str, list[Draw]] = {"shared": [], "private": [], "lasting": []}
         self.revealed: list[tuple[str, RingArray]] = []
         """Our parts of what was revealed to anybody else, and at which step."""
         self._inside = 0
@@ -141,7 +141,7 @@ class Watched(Party):
     def _remember(
         self, name: str, ring: Ring | None, ask: Callable[[], RingArray], *, exact: bool = True
     ) -> RingArray:
-        stream = getattr(self, f"_{name}")
+        stream = self.stream(name)
         before = len(stream.drawn) if isinstance(stream, Stream) else 0
         part = ask()
         new = stream.drawn[before:] if isinstance(stream, Stream) else []
@@ -166,6 +166,24 @@ class Watched(Party):
         if owner != self.index:
             return found(shape, ring, owner)
         return self._remember("private", ring, lambda: _sure(found(shape, ring, owner)))
+
+    def lasting(self, shape: tuple[int, ...], ring: Ring, owner: int) -> RingArray | None:
+        found = super().lasting
+        if owner != self.index:
+            return found(shape, ring, owner)
+        return self._remember("lasting", ring, lambda: _sure(found(shape, ring, owner)))
+
+    @property
+    def keeps(self) -> bool:
+        """Whether we have masks that last."""
+        return self.index in self._lasting
+
+    def stream(self, name: str) -> Prg | None:
+        """Return `shared`, `private`, `own` or `lasting`; there need not be one that lasts."""
+        if name == "lasting":
+            return self._lasting.get(self.index)
+        found: Prg = getattr(self, f"_{name}")
+        return found
 
     def permutation(self, length: int, owner: int) -> npt.NDArray[np.intp] | None:
         found = super().permutation
@@ -293,8 +311,8 @@ class Seen:
     """Every vector that it read from a message, with its step and ring."""
 
     def stream(self, name: str) -> Stream:
-        """Return what was drawn from `shared`, `private` or `own`."""
-        found = getattr(self.runtime, f"_{name}")
+        """Return what was drawn from `shared`, `private`, `own` or `lasting`."""
+        found = self.runtime.stream(name)
         assert isinstance(found, Stream)
         return found
 

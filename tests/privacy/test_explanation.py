@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ import pytest
 from privet.boosting.federation import PartyData
 from tests.privacy.cases import (
     mirror,
+    one_bucket,
     other_label,
     other_leaves,
     prediction,
@@ -111,12 +113,56 @@ def test_training_with_other_features(task: str, n: int, honest: int) -> None:
     assert (before + after == 2).all()  # the other side of the same cut
 
 
+@pytest.mark.parametrize(("n", "honest"), [(2, 0), (2, 1), (3, 1)])
+@pytest.mark.parametrize("task", TASKS)
+def test_training_with_numbers_of_cuts_told(task: str, n: int, honest: int) -> None:
+    """All know that the columns of noise have two values, and no more."""
+    program, data = training("masked", task, n, honest, ragged=True)
+    assert program.plan.cuts == (3, 1) * n
+    session = perform(program, data, Randomness("ragged"))
+    explain(session, honest, changed(twins, mirror)(data[honest]))
+
+
+@pytest.mark.parametrize(("n", "honest"), [(2, 0), (2, 1), (3, 1)])
+@pytest.mark.parametrize("task", TASKS)
+def test_two_trainings_on_kept_indicators(task: str, n: int, honest: int, tmp_path: Path) -> None:
+    """The second sends none: what both show together is explained by the same other data."""
+    program, data = training("masked", task, n, honest)
+    other = changed(twins, mirror)(data[honest])
+    first = program.keeping(data, tmp_path)
+    assert first.plan.kept == ()
+    session = perform(first, data, Randomness("first"))
+    found = explain(session, honest, other)
+    second = program.at_another_rate().keeping(data, tmp_path)
+    assert second.plan.kept == tuple(range(n))
+    again = perform(second, data, Randomness("second"))
+    assert not any(r.step.endswith("publish indicators") for s in again.seen for r in s.received)
+    explain(again, honest, other, earlier=found)
+
+
+@pytest.mark.parametrize(("n", "honest"), [(2, 0), (3, 1)])
+def test_a_changed_bucket_is_published_under_other_masks(
+    n: int, honest: int, tmp_path: Path
+) -> None:
+    """Two trainings that differ in one bucket: nobody sees in which."""
+    program, data = training("masked", "regression", n, honest)
+    first = program.keeping(data, tmp_path)
+    session = perform(first, data, Randomness("first"))
+    found = explain(session, honest, changed(twins, mirror)(data[honest]))
+    after = [changed(one_bucket)(own) if k == honest else own for k, own in enumerate(data)]
+    second = program.at_another_rate().keeping(after, tmp_path)
+    assert second.plan.kept == tuple(k for k in range(n) if k != honest)
+    again = perform(second, after, Randomness("second"))
+    explain(again, honest, changed(twins, mirror)(after[honest]), earlier=found)
+
+
 @pytest.mark.parametrize(("n", "honest"), [(2, 0), (3, 2)])
 @pytest.mark.parametrize("task", TASKS)
 def test_training_of_many_tables_and_levels(task: str, n: int, honest: int) -> None:
     """What a small training leaves out: levels of several nodes, later tables, and tournaments of
     two stages."""
-    for shape in ({"tables": 1, "depth": 3}, {"tables": 5, "depth": 1}):
+    shapes: list[dict[str, Any]] = [{"tables": 1, "depth": 3}, {"tables": 5, "depth": 1}]
+    for shape in shapes:
         program, data = training("masked", task, n, honest, **shape)
         with two_stages():
             session = perform(program, data, Randomness("large"))

@@ -11,10 +11,11 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from privet.laboratory.local_federation import LocalFederation
-from tests.federation.harness import NAMES, file_of, model_of, prepare, rows
+from tests.federation.harness import NAMES, change, file_of, model_of, prepare, rows
 from tests.federation.test_training import plain_model, same_tests
 
 
@@ -172,6 +173,25 @@ def test_a_training_dealt_ahead(tmp_path: Path) -> None:
     last = events(said)[-1]
     assert (again.returncode, last["code"], last["error"]) == (8, 8, "CorrelationError")
     assert "shop.correlations: No such file" in last["text"]
+
+
+def test_a_second_training_on_kept_indicators(tmp_path: Path) -> None:
+    """As commands: the same model as the first time, for fewer bytes."""
+    local = prepare(tmp_path)
+    change(local.job, ("[params]", "keep_indicators = true\n\n[params]"))
+    sent, models = [], []
+    for _ in range(2):
+        for name in NAMES:
+            local.part(name).unlink(missing_ok=True)
+        ended = local.run("train", timeout=60)
+        assert {each.code for each in ended.values()} == {0}, ended
+        reports = [json.loads(local.report(name, "train").read_text()) for name in NAMES]
+        sent.append(sum(report["bytes_sent"] for report in reports))
+        models.append(model_of(local))
+    assert "kept from an earlier training: the indicators of bank, shop" in ended["bank"].err
+    assert sent[1] < sent[0]
+    assert same_tests(*models)
+    np.testing.assert_allclose(models[0].leaf_values, models[1].leaf_values, atol=1e-4)
 
 
 @pytest.mark.parametrize(

@@ -78,6 +78,23 @@ def test_a_file(tmp_path: Path) -> None:
     assert [feature.name for feature in by_name.features] == ["b", "label"]
 
 
+@pytest.mark.parametrize("cuts", [None, "exact", "hidden"])
+def test_numbers_of_cuts(tmp_path: Path, cuts: Any) -> None:
+    """What is told is in the report, and the plain training chooses among the same candidates."""
+    path, rng = tmp_path / "t.csv", np.random.default_rng(3)
+    columns = [rng.normal(size=80), rng.integers(0, 2, 80), np.ones(80), rng.integers(0, 4, 80)]
+    label = columns[0] + columns[1] + columns[3]
+    rows = zip(*columns, label, strict=True)
+    path.write_text("a,b,c,d,label\n" + "\n".join(",".join(map(str, row)) for row in rows) + "\n")
+    params = {"tables": 2, "depth": 2, "buckets": 8}
+    experiment = Experiment(data=str(path), n_parties=2, params=params, cuts=cuts)
+    report = run(experiment)[1]
+    assert report.cuts == (cuts or "rounded")
+    told = [(r.to, r.count) for r in report.reveals if r.what == "numbers of cuts"]
+    assert told == ([] if cuts == "hidden" else [(["party1", "party2"], 4)])
+    assert report.same_tests == 1.0
+
+
 def test_data_that_cannot_be_had(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"'no-such' is neither a file nor a data set; .*syn-a"):
         load_data("no-such", None, None, None)

@@ -6,6 +6,7 @@ False alarms: each chi-square test rejects truly uniform bytes once in 10^9 runs
 
 from __future__ import annotations
 
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,10 @@ from privet.runtime.dealer import Dealer
 from privet.runtime.letters import Letter
 from privet.runtime.party import Party
 from privet.runtime.runtime import Runtime
+from privet.suites.masked.tournament import CARRIED, SCORES, _final
+from tests.privacy.explain import explain
+from tests.privacy.stage import Randomness, Session, perform
+from tests.privacy.uniform import Group, unfair
 from tests.runtime.harness import View, nonuniform, play
 
 COUNT = 2000
@@ -110,6 +115,165 @@ def test_a_masked_permutation_is_uniform() -> None:
     statistic = ((counts - expected) ** 2 / expected).sum()
     # A permutation matrix has (length - 1)^2 degrees of freedom, scaled by length / (length - 1).
     assert statistic * (length - 1) / length < chi2.isf(1e-9, (length - 1) ** 2)
+
+
+# The last stage of a tournament: what losing finalists carry is opened under a veil.
+
+FEATURES = 5
+BUCKETS = 8
+
+
+class Final:
+    """The last stage, on everybody's shares of scores and of what finalists carry."""
+
+    def __init__(self, n: int, finalists: int, times: int = 1) -> None:
+        self.n, self.finalists, self.times = n, finalists, times
+        self.owners = [feature % n for feature in range(FEATURES)]
+        self.pairs = list(combinations(range(finalists), 2))
+
+    def __call__(self, runtime: Runtime, data: tuple[RingArray, RingArray] | None) -> Any:
+        """Return our shares of all that is veiled, and who won."""
+        scores = Share.unknown((self.finalists,), SCORES)
+        load = Share.unknown((1 + self.n, self.finalists), CARRIED)
+        if data is not None:
+            scores, load = Share(data[0], SCORES), Share(data[1], CARRIED)
+        found = []
+        for _ in range(self.times):
+            veiled = _final(runtime, scores, load)
+            what = ("feature", "bucket")
+            winner = runtime.reveal_winner(veiled, self.owners, [BUCKETS] * FEATURES, what)
+            found.append((veiled.part if veiled.known else None, winner))
+        return found
+
+    def carried(self, features: list[int], buckets: list[int]) -> RingArray:
+        """Return what finalists carry: their features to all, their buckets to the owners."""
+        load = CARRIED.zeros((1 + self.n, self.finalists))
+        for i, (feature, bucket) in enumerate(zip(features, buckets, strict=True)):
+            load[0, i] = feature + 1
+            load[1 + self.owners[feature], i] = bucket + 1
+        return load
+
+    def shares(self, scores: list[int], load: RingArray, seed: int = 0) -> list[Any]:
+        """Return everybody's shares of what finalists are."""
+        streams = [Prg(bytes([seed + k]) * 32) for k in range(self.n - 1)]
+
+        def split(value: RingArray, ring: Ring) -> list[RingArray]:
+            place = Place("test", (), ring.bits)
+            parts = [stream.uniform(place, value.shape, ring) for stream in streams]
+            return [*parts, ring.subtract(value, sum(parts, start=ring.zeros(value.shape)))]
+
+        whole = SCORES.array(np.array(scores, dtype=np.int64))
+        return list(zip(split(whole, SCORES), split(load, CARRIED), strict=True))
+
+    def loses(self, scores: list[int], slot: int, pair: int) -> int | None:
+        """Return the finalist whom a draw must veil, if it does; ties go to the first."""
+        first, second = self.pairs[pair]
+        loser = second if scores[first] >= scores[second] else first
+        return loser if loser == self.pairs[pair][slot] else None
+
+
+def visible(session: Session, time: int = 0) -> RingArray:
+    """Return what is opened of all finalists, to anybody: (1 + n, finalists)."""
+    parts = [seen.result[time][0] for seen in session.seen]
+    return CARRIED.reduce(np.add.reduce(parts, dtype=np.uint64))
+
+
+def veil_place(session: Session) -> int:
+    """Return where among shared draws that of the veil is; what is dealt of it comes after."""
+    draws = session.seen[0].runtime.draws["shared"]
+    return next(i for i, draw in enumerate(draws) if draw.step.endswith("veil"))
+
+
+@pytest.mark.parametrize(("n", "finalists"), [(2, 4), (3, 3)])
+def test_every_element_of_a_loser_has_a_veil_of_its_own(n: int, finalists: int) -> None:
+    """Raise any share of any draw by one: one element of who loses its pair rises by one, and
+    nothing else that is opened changes. What the winner carries has no veil."""
+    stage = Final(n, finalists)
+    scores, features = [5, -7, 9, 2][:finalists], [4, 1, 3, 0][:finalists]
+    load = stage.carried(features, [6, 2, 5, 1][:finalists])
+    data = stage.shares(scores, load)
+    first = perform(stage, data, Randomness("veil"))
+    before, place = visible(first), veil_place(first)
+    for honest in range(n):
+        stream = first.seen[honest].stream("shared")
+        covered = np.zeros(before.shape, dtype=int)
+        for where in np.ndindex(*stream.drawn[place].shape):
+            slot, row, pair = where
+            script = [draw.copy() for draw in stream.drawn]
+            script[place][where] += 1
+            session = perform(stage, data, Randomness("veil", {stream.seed: script}))
+            expected = CARRIED.zeros(before.shape)
+            if (loser := stage.loses(scores, slot, pair)) is not None:
+                expected[row, loser] = 1
+                covered[row, loser] += 1
+            moved = CARRIED.reduce(visible(session) - before)
+            assert np.array_equal(moved, expected), f"draw {where} veils more, or something else"
+            for one, other in zip(first.seen, session.seen, strict=True):
+                was, now = (
+                    [o for o in seen.opened if o[1] is not CARRIED] for seen in (one, other)
+                )
+                assert all(np.array_equal(a, b) for (*_, a), (*_, b) in zip(was, now, strict=True))
+        winner = int(np.argmax(scores))
+        assert (np.delete(covered, winner, axis=1) > 0).all(), "a loser is not veiled"
+        assert (covered[:, winner] == 0).all()
+    assert np.array_equal(before[:, winner], load[:, winner])
+
+
+@pytest.mark.parametrize(("n", "honest"), [(n, k) for n in (2, 3) for k in range(n)])
+def test_other_losers_explain_what_is_veiled(n: int, honest: int) -> None:
+    """Other scores, features and buckets of all that lose: there are draws for which the others
+    see the same, byte for byte. Each moves by what the loser's element does."""
+    stage, winner = Final(n, 4), 2
+    scores, features, buckets = [5, -7, 9, 2], [4, 1, 3, 0], [6, 2, 5, 1]
+    other_scores, others = [-3, 1, 2, -(1 << 33)], ([2, 2, 3, 4], [0, 7, 5, 3])
+    if stage.owners[features[winner]] == honest:  # nobody else knows the winner's bucket
+        others[1][winner] = 4
+    load, other_load = stage.carried(features, buckets), stage.carried(*others)
+    data = stage.shares(scores, load)
+    session = perform(stage, data, Randomness("losers"))
+    place = veil_place(session)
+    draws = [seen.runtime.draws["shared"][place].part for seen in session.seen]
+    rho = np.add.reduce(draws, dtype=np.uint64)
+    seen_before, seen_now = load.copy(), other_load.copy()
+    for slot, pair in np.ndindex(2, len(stage.pairs)):
+        for total, of in ((seen_before, scores), (seen_now, other_scores)):
+            if (loser := stage.loses(of, slot, pair)) is not None:
+                total[:, loser] += rho[slot, :, pair]
+    assert np.array_equal(visible(session), CARRIED.reduce(seen_before)), "veils are not the draws"
+    moved = draws[honest].copy()
+    for pair, members in enumerate(stage.pairs):
+        if winner in members:
+            loser = sum(members) - winner
+            slot = members.index(loser)
+            moved[slot, :, pair] += seen_before[:, loser] - seen_now[:, loser]
+    own_scores, own_load = data[honest]
+    change = SCORES.array(np.array(other_scores) - np.array(scores))
+    other = own_scores + change, own_load + other_load - load
+    found = explain(session, honest, other, {place: CARRIED.reduce(moved)})
+    assert np.array_equal(visible(found)[:, :winner], visible(session)[:, :winner])
+    assert all(seen.result[0][1][0] == features[winner] for seen in found.seen)
+
+
+@pytest.mark.parametrize("n", [2, 3])
+def test_what_losers_carry_is_uniform(n: int) -> None:
+    """Each element by itself, and beside those of other rows and of other losers."""
+    times, winner = 700, 0
+    stage = Final(n, 3, times)
+    load = stage.carried([2, 3, 3], [1, 1, 1])
+    session = perform(stage, stage.shares([7, 4, 4], load), Randomness("uniform"))
+    values = np.stack([visible(session, time) for time in range(times)])
+    losers = np.delete(values, winner, axis=2)  # (times, rows, losers)
+    views = {
+        "each": losers,
+        "rows": losers[:, 1:] - losers[:, :-1],
+        "losers": losers[:, :, 1:] - losers[:, :, :-1],
+        "times": losers[1:] - losers[:-1],
+    }
+    for name, elements in views.items():
+        group = Group((name,), CARRIED, CARRIED.reduce(elements).reshape(-1))
+        assert unfair(group) == []
+    opened = [value for _, ring, value in session.seen[-1].opened if ring is CARRIED]
+    assert np.array_equal(np.stack(opened), losers[:, [0, n]])
 
 
 # Broken variants, which these tests must catch.

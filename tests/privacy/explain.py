@@ -13,7 +13,7 @@ Each draw moves once, by an amount that depends on what the others see and on ea
 so the moved draws are as likely as the first ones. Then the whole program runs again, for real,
 with x' and the moved draws. If the view of the others is the same *byte for byte*, it has the same
 probability under x and x': it says nothing about which it was. Where it is not, `Unexplained` says
-at which step.
+at which step; so it does of whatever is opened without a mask of its own, even if it is the same.
 
 `solve` moves the draws. It runs the honest participant and the dealer side by side, on what the
 others sent in the first session. A gate is run three times: once with the draws as they were, once
@@ -37,7 +37,7 @@ from privet.gates.gate import Gate, OpeningGate, together
 from privet.runtime.correlations import Sink, Source
 from privet.runtime.dealer import Dealer
 from privet.runtime.letters import Letter
-from privet.transport.channel import Expected
+from privet.transport.channel import Array, Expected
 from tests.privacy.stage import (
     Draw,
     Randomness,
@@ -56,7 +56,13 @@ class Unexplained(AssertionError):  # noqa: N818
     """A view that other data cannot explain."""
 
 
-def explain(session: Session, honest: int, other: Any, earlier: Session | None = None) -> Session:
+def explain(
+    session: Session,
+    honest: int,
+    other: Any,
+    earlier: Session | None = None,
+    veils: Veils | None = None,
+) -> Session:
     """Return a session with other data of the honest participant and the same view of the others.
 
     What the masks that last must be, an `earlier` session may have settled: one of the same data,
@@ -67,7 +73,7 @@ def explain(session: Session, honest: int, other: Any, earlier: Session | None =
     settled: Mapping[bytes, Sequence[RingArray]] = {}
     if earlier is not None and earlier.randomness is not None:
         settled = earlier.randomness.scripts
-    moved = solve(session, honest, other, settled).moved
+    moved = solve(session, honest, other, settled, veils).moved
     check_range(session.seen[honest], moved)
     inputs = [other if k == honest else data for k, data in enumerate(session.inputs)]
     scripts = {
@@ -133,6 +139,8 @@ def _content(message: Received) -> tuple[Any, ...]:
 _STREAMS = ("shared", "private", "lasting")
 Moved = dict[str, list[RingArray]]
 """The honest participant's draws, by stream."""
+Veils = Mapping[int, RingArray]
+"""Its draws of veils where they are to be others, by place among those that are shared."""
 
 
 def check_range(honest: Seen, moved: Moved) -> None:
@@ -183,13 +191,14 @@ def solve(
     honest: int,
     other: Any,
     settled: Mapping[bytes, Sequence[RingArray]] | None = None,
+    veils: Veils | None = None,
 ) -> Solution:
     """Return the honest participant's draws, moved so that the others see what they saw.
 
     Streams whose draws are `settled` already, by their seeds, stay as they are.
     """
     exchange = _Exchange()
-    solver = _Solver(session, honest, exchange, settled or {})
+    solver = _Solver(session, honest, exchange, settled or {}, veils or {})
     dealer = _SolvingDealer(session, honest, exchange)
 
     def solving(call: Callable[..., Any]) -> Callable[..., Any]:
@@ -306,8 +315,10 @@ class _Solver(Watched):
         honest: int,
         exchange: _Exchange,
         settled: Mapping[bytes, Sequence[RingArray]],
+        veils: Veils,
     ) -> None:
         assert session.randomness is not None
+        self._veils = veils
         self._first = session.seen[honest]
         keeps = self._first.runtime.keeps
         self._fixed = settled.get(self._first.stream("lasting").seed) if keeps else None
@@ -394,6 +405,14 @@ class _Solver(Watched):
 
     # Gates.
 
+    def _show_parts(self, kind: str, parts: Sequence[Array], rings: Sequence[Ring] | None) -> None:
+        """Refuse what is shown beside all gates, even if it is the same with other data."""
+        if parts and not self._depth:
+            raise Unexplained(
+                f"at step {self.step_name!r}, something is shown outside of all gates"
+            )
+        super()._show_parts(kind, parts, rings)
+
     def solve(self, body: Callable[[], Any]) -> Any:
         """Run a gate with draws that are moved so that it shows what it showed before."""
         if self._depth:
@@ -402,6 +421,8 @@ class _Solver(Watched):
         start = dict(self._place), dict(self._replay.position), len(self.shown)
         told = len(self.revealed)
         plain = self._attempt(body, "plain")
+        if not plain.drawn and any(shown.parts for shown in plain.shown):
+            raise Unexplained(f"at step {plain.shown[0].step!r}, something is shown without a mask")
         if plain.drawn:
             self._rewind(*start)
             raised = self._attempt(body, "raised")
@@ -449,7 +470,7 @@ class _Solver(Watched):
         masks.sort(key=lambda mask: order[mask[0]])
         if not now and self._may_keep(plain):
             for stream, place, draw in plain.drawn:
-                self._settled[stream, place] = draw.part
+                self._settled[stream, place] = self._veils.get(place, draw.part)
         elif len(masks) != len(now):
             raise Unexplained(
                 f"at step {plain.shown[0].step if plain.shown else self.step_name!r}, {len(now)} "
@@ -471,7 +492,8 @@ class _Solver(Watched):
         """Tell whether draws hide what is revealed later, and not at all by themselves.
 
         Veils do, of candidates that lose: with the same candidates they stay as they are. That they
-        hide all there is to hide is tested by itself (tests/gates/test_leakage.py).
+        hide all there is to hide is tested by itself (tests/gates/test_leakage.py), which says how
+        they move for other candidates.
         """
         return all(draw.step.endswith("veil") for _, _, draw in attempt.drawn)
 

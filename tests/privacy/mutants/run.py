@@ -1,7 +1,9 @@
 """Apply each mutant to a copy of the package, and see whether the privacy tests catch it.
 
-python -m tests.privacy.mutants.run                  all of them, and write docs/mutants.md
+python -m tests.privacy.mutants.run                  all of them
 python -m tests.privacy.mutants.run NAME NAME ...    some of them
+
+If all that were judged are caught, their rows are written into docs/mutants.md.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ else:
 
 ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs" / "mutants.md"
-TESTS = "tests/privacy"
+TESTS = ("tests/privacy", "tests/gates/test_leakage.py")
 
 
 @dataclass(frozen=True)
@@ -86,9 +88,9 @@ def judge(mutant: Mutant, *tests: str) -> Verdict:
         package = Path(folder) / "privet"
         shutil.copytree(ROOT / "src" / "privet", package)
         mutant.apply(package)
-        options = ("-x", "-q", "-p", "no:cacheprovider", f"--ignore={TESTS}/test_mutants.py")
+        options = ("-x", "-q", "-p", "no:cacheprovider", f"--ignore={TESTS[0]}/test_mutants.py")
         ended = subprocess.run(  # noqa: S603
-            [sys.executable, "-m", "pytest", *options, *(tests or [TESTS])],
+            [sys.executable, "-m", "pytest", *options, *(tests or TESTS)],
             cwd=ROOT,
             env={**os.environ, "PYTHONPATH": folder},
             capture_output=True,
@@ -120,29 +122,44 @@ def main(names: list[str]) -> int:
         print(f"{mutant.name} ({verdict.seconds:.0f} s): {outcome}", flush=True)  # noqa: T201
     missed = sum(not verdict.test for verdict in verdicts)
     print(f"{len(verdicts) - missed} of {len(verdicts)} mutants caught")  # noqa: T201
-    if not names and not missed:
-        PAGE.write_text(page(verdicts))
+    if not missed:
+        rows = {**written(), **{verdict.mutant.name: row(verdict) for verdict in verdicts}}
+        PAGE.write_text(page(rows))
     return missed
 
 
-def page(verdicts: list[Verdict]) -> str:
-    """Return the table of all mutants, for the documents."""
+def written() -> dict[str, str]:
+    """Return the rows that the page has, by mutant."""
+    lines = PAGE.read_text().splitlines()[_HEAD:]
+    return {line.split("|")[1].strip(): line for line in lines}
+
+
+def row(verdict: Verdict) -> str:
+    """Return what the page says of a mutant."""
+    test = re.sub(r"\[.*", "", verdict.test.rpartition("::")[2])
+    message = verdict.message.replace("tests.privacy.explain.Unexplained: ", "")
+    message = re.sub(r"b'[^']*'", "b'...'", message)  # random, and another every time
+    return f"| {verdict.mutant.name} | {verdict.mutant.loses} | `{test}` | {message} |"
+
+
+_HEAD = 9
+"""Lines of the page before its rows."""
+
+
+def page(rows: dict[str, str]) -> str:
+    """Return the table of mutants, for the documents; those that were never judged are missing."""
     lines = [
         "# Mutants",
         "",
         "Small patches that each lose privacy in one place, and what catches them: written by",
-        "`make test-mutants`, which applies each to a copy of the package and runs",
-        "`tests/privacy`. The patches are in",
+        "`make test-mutants`, which applies each to a copy of the package and runs `tests/privacy`",
+        "and `tests/gates/test_leakage.py`. The patches are in",
         "[`mutants.toml`](../tests/privacy/mutants/mutants.toml).",
         "",
         "| mutant | what somebody could learn by it | caught by | which says |",
         "| --- | --- | --- | --- |",
     ]
-    for verdict in verdicts:
-        test = re.sub(r"\[.*", "", verdict.test.rpartition("::")[2])
-        message = verdict.message.replace("tests.privacy.explain.Unexplained: ", "")
-        message = re.sub(r"b'[^']*'", "b'...'", message)  # random, and another every time
-        lines.append(f"| {verdict.mutant.name} | {verdict.mutant.loses} | `{test}` | {message} |")
+    lines += [rows[mutant.name] for mutant in load() if mutant.name in rows]
     return "\n".join(lines) + "\n"
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from privet.arithmetic.prg import Place, Prg
-from privet.arithmetic.rings import Z64, Ring, RingArray
+from privet.arithmetic.rings import Z36, Z64, Ring, RingArray
 from privet.arithmetic.shares import Elements, Share, stack
 from privet.gates.beaver import multiply, square
 from privet.gates.bits import less
@@ -23,7 +23,7 @@ from privet.runtime.dealer import Dealer
 from privet.runtime.letters import Letter
 from privet.runtime.party import Party
 from privet.runtime.runtime import Runtime
-from privet.suites.masked.tournament import CARRIED, SCORES, _final
+from privet.suites.masked.tournament import CARRIED, _final
 from tests.privacy.explain import explain
 from tests.privacy.stage import Randomness, Session, perform
 from tests.privacy.uniform import Group, unfair
@@ -133,10 +133,10 @@ class Final:
 
     def __call__(self, runtime: Runtime, data: tuple[RingArray, RingArray] | None) -> Any:
         """Return our shares of all that is veiled, and who won."""
-        scores = Share.unknown((self.finalists,), SCORES)
+        scores = Share.unknown((self.finalists,), Z36)
         load = Share.unknown((1 + self.n, self.finalists), CARRIED)
         if data is not None:
-            scores, load = Share(data[0], SCORES), Share(data[1], CARRIED)
+            scores, load = Share(data[0], Z36), Share(data[1], CARRIED)
         found = []
         for _ in range(self.times):
             veiled = _final(runtime, scores, load)
@@ -162,8 +162,8 @@ class Final:
             parts = [stream.uniform(place, value.shape, ring) for stream in streams]
             return [*parts, ring.subtract(value, sum(parts, start=ring.zeros(value.shape)))]
 
-        whole = SCORES.array(np.array(scores, dtype=np.int64))
-        return list(zip(split(whole, SCORES), split(load, CARRIED), strict=True))
+        whole = Z36.array(np.array(scores, dtype=np.int64))
+        return list(zip(split(whole, Z36), split(load, CARRIED), strict=True))
 
     def loses(self, scores: list[int], slot: int, pair: int) -> int | None:
         """Return the finalist whom a draw must veil, if it does; ties go to the first."""
@@ -247,9 +247,9 @@ def test_other_losers_explain_what_is_veiled(n: int, honest: int) -> None:
             slot = members.index(loser)
             moved[slot, :, pair] += seen_before[:, loser] - seen_now[:, loser]
     own_scores, own_load = data[honest]
-    change = SCORES.array(np.array(other_scores) - np.array(scores))
+    change = Z36.array(np.array(other_scores) - np.array(scores))
     other = own_scores + change, own_load + other_load - load
-    found = explain(session, honest, other, {place: CARRIED.reduce(moved)})
+    found = explain(session, honest, other, veils={place: CARRIED.reduce(moved)})
     assert np.array_equal(visible(found)[:, :winner], visible(session)[:, :winner])
     assert all(seen.result[0][1][0] == features[winner] for seen in found.seen)
 

@@ -218,8 +218,8 @@ def test_a_secure_experiment_reports_its_cost(tmp_path: Path) -> None:
     assert report.rounds.total == 2 * table.rounds + 1
     assert report.rounds.per_level == within(counter.steps, "level").rounds / 2
     # Literally, as it was before a counter counted.
-    assert (report.rounds.total, report.rounds.per_level) == (1045, 168.5)
-    assert (report.bytes.online_total, report.bytes.offline_total) == (25_500_904, 3_862_138)
+    assert (report.rounds.total, report.rounds.per_level) == (1133, 190.0)
+    assert (report.bytes.online_total, report.bytes.offline_total) == (23_126_376, 3_862_138)
     assert 0 < report.seconds.setup < report.seconds.online < report.seconds.train
     assert report.seconds.offline > 0
     assert report.seconds.train < report.seconds.total

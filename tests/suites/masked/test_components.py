@@ -10,7 +10,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from privet.arithmetic.rings import Ring, integers_modulo, signed
+from privet.arithmetic.rings import Z36, Ring, integers_modulo, signed
 from privet.arithmetic.shares import Share
 from privet.boosting.part import LabelUnit
 from privet.errors import ParameterError, ResultError
@@ -21,8 +21,8 @@ from privet.gates.threshold import step
 from privet.gates.truncate import drop_bits
 from privet.runtime.runtime import Runtime
 from privet.suites.masked.reciprocal import classify, normalised, reciprocal, scaled
-from privet.suites.masked.scales import SQUARE_BITS, Z_RING, Scales
-from privet.suites.masked.tournament import CARRIED, SCORES, best, stages
+from privet.suites.masked.scales import SQUARE_BITS, Scales
+from privet.suites.masked.tournament import CARRIED, best, stages
 from privet.terms.objective import OBJECTIVES
 from privet.terms.params import Params
 from privet.terms.plan import Ownership, Plan
@@ -121,7 +121,7 @@ def test_reciprocals(  # noqa: PLR0915
     rounding = (2 * harmonics + 1) * 2.0**-27 + 2.0**9 * 2.0**-33
     z_error = exact_z * (2.0**-24 + m_error) + rounding + n / 2 * 2.0**-scales.z_bits
     assert (np.abs(z[known] / 2.0**scales.z_bits - exact_z) <= z_error).all()
-    assert z.max() < 1 << (Z_RING.bits - 1)
+    assert z.max() < 1 << (scales.z_ring.bits - 1)
     # G^2 P loses a unit of G, and n / 2 of what is opened.
     real_g = g_int[known] / 2.0**units.g_bits
     exact_q = real_g**2 * factor[known]
@@ -158,10 +158,10 @@ def scored(
     carried = np.zeros((1 + n, len(feature)), dtype=np.int64)
     carried[0] = feature + 1
     carried[1 + np.array(owners)[feature], np.arange(len(feature))] = bucket + 1
-    parts = split(SCORES.reduce(scores.astype(np.int64).view(np.uint64)), SCORES, n, 0)
+    parts = split(Z36.reduce(scores.astype(np.int64).view(np.uint64)), Z36, n, 0)
 
     def program(runtime: Runtime, part: Any) -> Any:
-        share = Share.unknown(scores.shape, SCORES) if part is None else Share(part, SCORES)
+        share = Share.unknown(scores.shape, Z36) if part is None else Share(part, Z36)
         finalists = best(runtime, share, stages(cuts), carried)
         found = runtime.reveal_winner(finalists, owners, cuts, ("split feature", "split bucket"))
         return finalists.part if part is not None else None, found
@@ -345,13 +345,15 @@ def test_scales_leave_no_room_for_overflow(found: tuple[Plan, Scales]) -> None:
     assert square < 1 << 62
     assert square / 2**scales.square_drop <= 1 << (SQUARE_BITS - 2)
     reciprocals = Fraction(scales.ratio * 100, 93)
-    assert reciprocals * 2**scales.z_bits < 1 << 26
+    assert reciprocals * 2**scales.z_bits < 1 << (scales.z_ring.bits - 1)
     unit = Fraction(2**scales.square_drop, 2**scales.square_bits)
     scale = scales.product_limit / Fraction(104, 100)
     most, largest_z = Fraction(1 << (SQUARE_BITS - 2)), reciprocals
     if scales.proven:
         most, largest_z = scales.score_limit * scale / unit, Fraction(1)
-    assert most * largest_z * 2**scales.z_bits / 2**scales.score_drop <= 1 << 34
+    dropped, compared = scales.compared
+    assert most * largest_z * 2**scales.z_bits / 2**dropped <= 1 << (compared.bits - 2)
+    assert dropped + compared.bits <= 64
     # Leaf values: what is multiplied, and what is kept of it.
     lost, product_drop, z_factor = scales.leaf_value
     assert Fraction(1, 2) < z_factor <= 1

@@ -17,7 +17,7 @@ from privet.boosting.part import GUARD_BITS, join
 from privet.boosting.trainer import train, train_federated
 from privet.runtime.counter import Cost
 from privet.runtime.launcher import simulate
-from privet.suites.masked.scales import Z_RING, Scales
+from privet.suites.masked.scales import Scales
 from privet.terms.params import Params
 from tests.boosting.test_federation import (
     N,
@@ -123,7 +123,7 @@ def root_cost(scales: Scales, n: int, cuts: int) -> Cost:
     m = dealt(*[(wide, sides)] * masks, (wide, (1 + masks) * 2 * len(thresholds) * sides))
     m += opened(n, (scales.narrow_ring, sides))
     waves = dealt((Z64, 2 * (2 * scales.ratio + 4) * sides))
-    z = opened(n, (Z_RING, sides)) + dealt((Z64, sides), (Z64, sides))
+    z = opened(n, (scales.z_ring, sides)) + dealt((Z64, sides), (Z64, sides))
     return dealt((counts, cuts)) + opened(n, (counts, cuts)) + compared + m + waves + z
 
 

@@ -33,7 +33,7 @@ from privet.suites.masked.reciprocal import (
 )
 from privet.suites.masked.samples import Sums, siblings
 from privet.suites.masked.scales import SQUARE_BITS, Scales
-from privet.suites.masked.tournament import SCORES, best, stages
+from privet.suites.masked.tournament import best, stages
 from privet.terms.plan import Plan
 
 HANDICAP_BITS = 20
@@ -155,7 +155,7 @@ class Cuts:
                 z = lift(runtime, masked_z)
         lifted = signed_lift(runtime, squares)
         scores = polynomial(runtime, [lifted, z], [(1, (0, 1))]).sum((0, 2, 3))
-        return drop_bits(runtime, scores, scales.score_drop, SCORES)
+        return drop_bits(runtime, scores, *scales.compared)
 
     def _mask_sums(self, sums: Sums) -> None:
         """Mask what is new of the sums, and find the rest: they are kept for the next level."""

@@ -24,7 +24,7 @@ from privet.gates.series import SCALE_BITS, Integers, fourier
 from privet.gates.threshold import Comparison, compare, step, usual_digits
 from privet.gates.truncate import drop_bits
 from privet.runtime.runtime import Runtime
-from privet.suites.masked.scales import DEALT_BITS, Z_BITS, Z_RING, Scales
+from privet.suites.masked.scales import DEALT_BITS, Z_BITS, Scales
 
 _MOST_FEW_DIGITS = 19
 """Up to this width two digits do, and every threshold takes two bits."""
@@ -60,7 +60,7 @@ def reciprocal(runtime: Runtime, scales: Scales, m: Masked, scale: Integers | No
     z = fourier(
         runtime, m, [series], scale, dealt_bits=DEALT_BITS, public_bits=Z_BITS - DEALT_BITS
     )[0]
-    return drop_bits(runtime, z, scales.z_drop, Z_RING)
+    return drop_bits(runtime, z, scales.z_drop, scales.z_ring)
 
 
 def scaled(values: list[Fraction]) -> Integers:

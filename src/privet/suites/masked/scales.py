@@ -26,14 +26,12 @@ from privet.terms.plan import Plan
 MOST_RATIO = 7
 SQUARE_BITS = 40
 """Bits of a square G^2 P that are opened; it is signed, so below 2^38."""
-Z_RING = integers_modulo(27)
-"""Of a reciprocal that is opened: below 2^26."""
 Z_BITS = 58
 """Fraction bits of a reciprocal before it is opened: of dealt waves and public coefficients."""
 DEALT_BITS = 32
 _PERIOD = Fraction(3, 2)
 _FINE = 8  # multiples of y are integers; with at least so many the period is near the one wanted
-_MOST_NORMALISED = 28
+_MOST_NORMALISED = 26
 _JUST_BELOW = Fraction(255, 256)  # so that what is rounded up still fits
 
 
@@ -147,14 +145,18 @@ class Scales:
         return Fraction(1 << bits, multiple * self.l2 * self.ratio ** (self.classes + 1))
 
     @property
-    def z_drop(self) -> int:
-        """How many bits of a reciprocal are dropped before it is opened.
+    def z_ring(self) -> Ring:
+        """The ring that a reciprocal is opened in; it is below half of its size.
 
-        A reciprocal is at most R / LOW. With a fact behind the scores' bound, as many bits are kept
-        as fit. Otherwise the bound is on squares, and scores may be R times larger: two bits fewer.
+        With a fact behind the scores' bound, as many bits are kept as fit. Otherwise the bound is
+        on squares, and scores may be R times larger: two bits fewer.
         """
-        largest = ceil_log2(Fraction(self.ratio) / LOW)
-        return Z_BITS - ((26 if self.proven else 24) - largest)
+        return integers_modulo(27 if self.proven else 25)
+
+    @property
+    def z_drop(self) -> int:
+        """How many bits of a reciprocal, at most R / LOW, are dropped before it is opened."""
+        return Z_BITS - (self.z_ring.bits - 1 - ceil_log2(Fraction(self.ratio) / LOW))
 
     @property
     def z_bits(self) -> int:
@@ -187,13 +189,16 @@ class Scales:
         return max(0, ceil_log2(largest) - (SQUARE_BITS - 2))
 
     @property
-    def score_drop(self) -> int:
-        """How many bits of a score are dropped before it is compared: it stays below 2^34.
+    def compared(self) -> tuple[int, Ring]:
+        """How many bits of a score are dropped before it is compared, and in which ring it is then.
 
         A score is a sum of squares, below 2^38, times reciprocals. With a fact behind its bound it
-        is what the largest square times 1 is.
+        is what the largest square times 1 is. Otherwise it may be R times that, and is usually a
+        hundred thousandth of it: more bits tell it from others.
         """
-        return SQUARE_BITS - 2 + (self.z_bits if self.proven else 24) - 34
+        most = SQUARE_BITS - 2 + (self.z_bits if self.proven else self.z_ring.bits - 1)
+        bits = 36 if self.proven else 42
+        return most - (bits - 2), integers_modulo(bits)
 
     @property
     def coarse(self) -> tuple[int, Ring, int]:
@@ -261,7 +266,7 @@ class Scales:
         return [
             [str(value) for value in vars(self.units).values()],
             [self.y_bits, self.l2, self.comparison, self.factors, self.multiple, str(self.period)],
-            [self.z_drop, self.g_drop, self.square_drop, str(self.coarse)],
+            [self.z_drop, self.g_drop, self.square_drop, str(self.coarse), str(self.compared)],
             [str(self.leaf_value), str(self.weight_check), self.score_ring.name],
         ]
 

@@ -26,8 +26,6 @@ from privet.gates.threshold import Comparison, compare, one, step, usual_digits
 from privet.gates.veil import veil
 from privet.runtime.runtime import Runtime
 
-SCORES = integers_modulo(36)
-"""What scores are compared in: signed, so below 2^34 in size."""
 CARRIED = integers_modulo(48)
 """What candidates carry; of a uniform number, one in 2^48 looks like it."""
 _FINAL_DIGITS = 5  # fewer bits to veil with, where every one is multiplied with long numbers
@@ -111,7 +109,8 @@ def best(
 ) -> Share:
     """Return what the last stage's candidates carry, veiled but for that of the highest score.
 
-    Of (C,) scores and (q, C) public numbers: (q, finalists). Ties go to the first.
+    Of (C,) scores, which leave two bits of their ring, and (q, C) public numbers: (q, finalists).
+    Ties go to the first.
 
     Cost: three openings a stage, two in the last. Reveals: nothing yet.
     """
@@ -143,7 +142,7 @@ def best(
 def _wins(runtime: Runtime, score: Masked, sizes: Sizes) -> Share:
     """Count each candidate's wins in its group, over Z8."""
     first, second = _all_pairs(sizes)
-    reached = _compared(runtime, score, first, second, usual_digits(SCORES.bits))
+    reached = _compared(runtime, score, first, second, usual_digits(score.ring.bits))
     bits = step(runtime, reached, one(runtime, first.shape, Z8), factors=(0, 1))
     if not bits.known:
         return Share.unknown(score.shape, Z8)
@@ -178,7 +177,8 @@ def _compared(
 ) -> Comparison:
     """Compare pairs of candidates: whether the first has at least the second's score."""
     difference = score.map(lambda x: x[first] - x[second])
-    return compare(runtime, difference, thresholds=(0,), width=SCORES.bits, digits=digits)
+    width = score.ring.bits
+    return compare(runtime, difference, thresholds=(0,), width=width, digits=digits)
 
 
 @lru_cache(maxsize=16)

@@ -67,15 +67,13 @@ class Units:
         stretch = Fraction(1)
         if objective.own_unit:
             stretch = min(Fraction(2), _SLACK * (1 << (bits - 2 - g_bits)) / bound)
-        # Second derivatives need less, unless l2 is small: what rounding makes of many tiny ones
-        # must be small against it.
+        # As many for second derivatives, or more, if l2 is small: what rounding makes of many tiny
+        # ones must be small against it.
         h_bits = 0
         if not counts:
             noise = 64 * Fraction(isqrt(n_samples) + 1) / Fraction(params.l2)
             most = MOST_BITS - 2 - ceil_log2(objective.largest_curvature * n_samples)
-            h_bits = min(
-                most, max(min(_MOST_FRACTION, wanted - 2 + max(0, halvings)), ceil_log2(noise))
-            )
+            h_bits = min(most, max(wanted, ceil_log2(noise)))
         h_limit = int(objective.largest_curvature * n_samples * (1 << h_bits))
         h_slack = 0 if counts else 8 * isqrt(n_samples) + 16
         rounding = 0 if counts else n_samples + 2 * h_slack

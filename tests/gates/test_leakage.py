@@ -22,7 +22,7 @@ from privet.gates.truncate import truncate
 from privet.runtime.dealer import Dealer
 from privet.runtime.letters import Letter
 from privet.runtime.party import Party
-from privet.runtime.runtime import Runtime
+from privet.runtime.runtime import Runtime, Things
 from privet.suites.masked.tournament import CARRIED, _final
 from tests.privacy.explain import explain
 from tests.privacy.stage import Randomness, Session, perform
@@ -141,7 +141,9 @@ class Final:
         for _ in range(self.times):
             veiled = _final(runtime, scores, load)
             what = ("feature", "bucket")
-            winner = runtime.reveal_winner(veiled, self.owners, [BUCKETS] * FEATURES, what)
+            winner = runtime.reveal_winner(
+                veiled, Things(tuple(self.owners), (BUCKETS,) * FEATURES, what)
+            )
             found.append((veiled.part if veiled.known else None, winner))
         return found
 

@@ -29,6 +29,7 @@ from privet.runtime.dealer import Dealer
 from privet.runtime.letters import Letter
 from privet.runtime.party import Party
 from privet.runtime.roles import DEALER, Program
+from privet.runtime.runtime import Things
 from privet.transport.channel import Array, Channel, Expected
 from privet.transport.memory import memory_channels
 from tests.runtime.harness import Received, RecordingChannel
@@ -236,16 +237,10 @@ class Watched(Party):
             self.revealed.append((self.step_name, value.part.copy()))
         return super().reveal(value, to, what)
 
-    def reveal_winner(
-        self,
-        finalists: Share,
-        owners: Sequence[int],
-        details: Sequence[int],
-        what: tuple[str, str],
-    ) -> tuple[int, int]:
+    def reveal_winner(self, finalists: Share, things: Things) -> tuple[int, int]:
         sent = finalists.ring.reduce(np.delete(finalists.part, 1 + self.index, axis=0))
         self.revealed.append((self.step_name, sent))
-        return super().reveal_winner(finalists, owners, details, what)
+        return super().reveal_winner(finalists, things)
 
     def publish(
         self, own: Sequence[RingArray], shapes: Sequence[Sequence[tuple[int, ...]]], ring: Ring

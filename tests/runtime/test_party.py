@@ -15,7 +15,7 @@ from privet.runtime.launcher import simulate
 from privet.runtime.ledger import Disclosure
 from privet.runtime.opening import USUAL_BYTES
 from privet.runtime.party import Party
-from privet.runtime.runtime import Runtime
+from privet.runtime.runtime import Runtime, Things
 from tests.runtime.harness import check_count, measured, play
 
 PARTIES = (2, 3, 5)
@@ -345,4 +345,4 @@ def test_shares_that_do_not_add_up_to_a_winner(winner: list[int]) -> None:
 
 def choosing(finalists: list[list[int]], runtime: Runtime, _: None) -> Any:
     share = runtime.public(np.array(finalists, dtype=np.uint64), Z64)
-    return runtime.reveal_winner(share, [0, 1, 1], [9, 9, 9], ("thing", "detail"))
+    return runtime.reveal_winner(share, Things((0, 1, 1), (9, 9, 9), ("thing", "detail")))

@@ -17,7 +17,7 @@ from privet.gates.permute import permute
 from privet.runtime.counter import Cost, Counter, cost_of
 from privet.runtime.dealer import Dealer
 from privet.runtime.party import Party
-from privet.runtime.runtime import Runtime
+from privet.runtime.runtime import Runtime, Things
 from tests.runtime.harness import check_count, measured, play
 
 
@@ -180,7 +180,7 @@ def everything(runtime: Runtime, values: RingArray | None) -> Any:
         runtime.reveal(y + known, to=[0, 1], what="y")
     winner = [2, 0, 4, *[0] * (runtime.n_parties - 2)]
     finalists = runtime.public(np.array([winner], np.uint64).T, Z64)
-    runtime.reveal_winner(finalists, [0, 1], [5, 5], ("thing", "detail"))
+    runtime.reveal_winner(finalists, Things((0, 1), (5, 5), ("thing", "detail")))
     return None
 
 

@@ -15,6 +15,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
@@ -57,7 +58,7 @@ class Indicators:
     sorted: dict[int, Sorted] = field(default_factory=dict)
     """The samples in the order of our own features, by feature."""
 
-    @property
+    @cached_property
     def places(self) -> list[slice]:
         """Where each feature's rows are."""
         ends = np.cumsum(self.cuts).tolist()

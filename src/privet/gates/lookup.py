@@ -1,14 +1,13 @@
-"""Lookups: public tables at a shared position, by a dealt one-hot vector.
+"""Lookups: values at a shared position, by a dealt one-hot vector.
 
-Opening a position under a mask rho leaves a public c with position = c - rho. A table's entry there
-is the sum over t of table[c - t] times [rho = t], which is local once [rho = t] is dealt for all t.
+Opening a position under a mask rho leaves a public c with position = c - rho. Whether it is a given
+one, p, is [rho = c - p], which is local once [rho = t] is dealt for all t.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +24,7 @@ from privet.runtime.recipes import Half, Recipe
 
 @dataclass(frozen=True)
 class Selection:
-    """Opened positions, ready for any number of tables."""
+    """Opened positions, to be compared with any number of given ones."""
 
     opened: Elements
     """c, over Z8."""
@@ -33,25 +32,6 @@ class Selection:
     hot: Sequence[Elements]
     """For each factor, [rho = t] for every t and its products with the factor's masks:
     (1 + masks, size, *shape)."""
-
-    @cached_property
-    def _index(self) -> npt.NDArray[np.intp]:
-        """Where tables are looked up, c - t for every t: (size, *shape)."""
-        c, size = self.opened.array.astype(np.intp), self.hot[0].shape[1]
-        options = np.arange(size).reshape(-1, *[1] * c.ndim)
-        result: npt.NDArray[np.intp] = (c - options) & (size - 1)
-        return result
-
-    def pick(self, table: npt.NDArray[np.int64], factor: int) -> Share:
-        """Return a share of the table's entry at the position, times a factor."""
-        x, hot = self.factors[factor], self.hot[factor]
-        if not hot.known:
-            return Share.unknown(self.opened.shape, x.ring)
-        entries = x.ring.array(table)[self._index]
-        total = x.ring.zeros(self.opened.shape)
-        for products, coefficient in zip(hot.array, (x.public, *x.coefficients), strict=True):
-            total += (entries * products).sum(axis=0, dtype=x.ring.dtype) * coefficient.array
-        return Share(total, x.ring)
 
     def where(self, position: int | npt.NDArray[np.intp], factor: int) -> Share:
         """Return a share of a factor where the position is that one, and of zero elsewhere."""

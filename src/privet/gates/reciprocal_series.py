@@ -65,7 +65,8 @@ def _waves(angle: Decimal) -> tuple[Decimal, Decimal]:
 
 def _harmonics(angle: Decimal, count: int) -> Row:
     """Return sines and cosines of multiples of an angle, in turn."""
-    first, found = _waves(angle), [_waves(angle)]
+    first = _waves(angle)
+    found = [first]
     for _ in range(count - 1):
         sine, cosine = found[-1]
         found.append((sine * first[1] + cosine * first[0], cosine * first[1] - sine * first[0]))

@@ -30,7 +30,7 @@ from privet.runtime.runtime import Runtime
 _LONGEST_DIGIT = 9
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Comparison:
     """Whether values reach thresholds: shape (thresholds, *values).
 

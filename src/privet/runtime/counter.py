@@ -12,7 +12,7 @@ from privet.arithmetic.rings import Ring
 from privet.arithmetic.shares import Elements, Share
 from privet.runtime.letters import Letter
 from privet.runtime.opening import Link, Travel, merged
-from privet.runtime.runtime import Blind, Owned, Owners, Shape
+from privet.runtime.runtime import Blind, Owned, Owners, Shape, Things
 
 
 @dataclass(frozen=True)
@@ -86,13 +86,7 @@ class Counter(Blind):
         nbytes = Letter.of(value.ring, value.shape).nbytes
         self.add(Cost(rounds=1, online=len(to) * (self.n_parties - 1) * nbytes))
 
-    def reveal_winner(
-        self,
-        finalists: Share,
-        owners: Sequence[int],
-        details: Sequence[int],
-        what: tuple[str, str],
-    ) -> None:
+    def reveal_winner(self, finalists: Share, things: Things) -> None:
         """Count one round in which everybody sends everybody two rows."""
         nbytes = Letter.of(finalists.ring, (2, finalists.shape[1])).nbytes
         self.add(Cost(rounds=1, online=self.n_parties * (self.n_parties - 1) * nbytes))

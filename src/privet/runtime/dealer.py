@@ -14,7 +14,7 @@ from privet.runtime.correlations import Sink
 from privet.runtime.letters import Letter
 from privet.runtime.opening import Link
 from privet.runtime.recipes import Recipe
-from privet.runtime.runtime import Blind, Owned, Owners, Shape
+from privet.runtime.runtime import Blind, Owned, Owners, Shape, Things
 
 
 class Dealer(Blind):
@@ -84,15 +84,9 @@ class Dealer(Blind):
         """Learn nothing."""
         self.note(f"reveal {what} to {list(to)}")
 
-    def reveal_winner(
-        self,
-        finalists: Share,
-        owners: Sequence[int],
-        details: Sequence[int],
-        what: tuple[str, str],
-    ) -> None:
+    def reveal_winner(self, finalists: Share, things: Things) -> None:
         """Learn nothing."""
-        self.note(f"reveal {what} of {list(owners)}")
+        self.note(f"reveal {things}")
 
     def close(self) -> None:
         """Say that there is no more to come."""

@@ -21,7 +21,7 @@ from privet.runtime.correlations import Source
 from privet.runtime.ledger import Ledger
 from privet.runtime.letters import Letter
 from privet.runtime.opening import Fold, Link, Opening, merged
-from privet.runtime.runtime import Owned, Owners, Shape
+from privet.runtime.runtime import Owned, Owners, Shape, Things
 from privet.runtime.supplied import Supplied
 from privet.transport.channel import Array, Channel, Expected
 
@@ -226,15 +226,10 @@ class Party(Supplied):
         """Record what all told each other."""
         self.ledger.record(what, self.names, count, self.step_name)
 
-    def reveal_winner(
-        self,
-        finalists: Share,
-        owners: Sequence[int],
-        details: Sequence[int],
-        what: tuple[str, str],
-    ) -> tuple[int, int]:
+    def reveal_winner(self, finalists: Share, things: Things) -> tuple[int, int]:
         """Reveal to all which thing the winner is, its detail to its owner, and record both."""
-        self.note(f"reveal {what} of {list(owners)}")
+        self.note(f"reveal {things}")
+        owners, details, what = things
         part, letter = finalists.part, Letter.of(finalists.ring, (2, finalists.shape[1]))
         received = self._exchange(
             {self.names[k]: letter.write([part[[0, 1 + k]]]) for k in self._others},
@@ -242,9 +237,9 @@ class Party(Supplied):
         )
         parts = [letter.read(theirs)[0].reshape(2, -1) for theirs in received.values()]
         total = finalists.ring.reduce(add_up(finalists.ring, [part[[0, 1 + self.index]], *parts]))
-        things, own = total.astype(np.int64) - 1
-        winner = int(np.argmax((things >= 0) & (things < len(owners))))
-        thing, detail = int(things[winner]), int(own[winner])
+        numbers, own = total.astype(np.int64) - 1
+        winner = int(np.argmax((numbers >= 0) & (numbers < len(owners))))
+        thing, detail = int(numbers[winner]), int(own[winner])
         owner = owners[thing] if 0 <= thing < len(owners) else None
         if (
             owner is None

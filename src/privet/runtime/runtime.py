@@ -14,7 +14,7 @@ from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TypeAlias, TypeVar
+from typing import NamedTuple, TypeAlias, TypeVar
 
 from privet.arithmetic.prg import Place, Prg
 from privet.arithmetic.rings import Z64, Ring, RingArray
@@ -30,6 +30,17 @@ Owned: TypeAlias = Sequence[RingArray | None]
 """Arrays, each of which one participant has; None stands for those that we have not."""
 Owners: TypeAlias = Sequence[int] | None
 """Who has each of them; the dealer need not know."""
+
+
+class Things(NamedTuple):
+    """What one of several is chosen among, and revealed."""
+
+    owners: tuple[int, ...]
+    """Whose each of them is."""
+    details: tuple[int, ...]
+    """How many details each of them has."""
+    what: tuple[str, str]
+    """What a thing and a detail of it are called."""
 
 
 class Runtime(ABC):
@@ -121,20 +132,13 @@ class Runtime(ABC):
         """Reveal a value in plain to some participants, and return it to them; None to others."""
 
     @abstractmethod
-    def reveal_winner(
-        self,
-        finalists: Share,
-        owners: Sequence[int],
-        details: Sequence[int],
-        what: tuple[str, str],
-    ) -> tuple[int, int] | None:
+    def reveal_winner(self, finalists: Share, things: Things) -> tuple[int, int] | None:
         """Reveal one of several finalists, of which all others are veiled: uniform to everybody.
 
         A finalist stands for some thing. Row 0, for all, is the number of the thing plus one; row
         1 + m, for participant m, is a detail of it plus one if m owns the thing, and zero
         otherwise. One round. Returns the thing and the detail, -1 to those who do not own it.
-        Raises ResultError if there is no such thing, or it has no such detail: thing j has
-        `details[j]` of them.
+        Raises ResultError if there is no such thing, or it has no such detail.
         """
 
     @abstractmethod

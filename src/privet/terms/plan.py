@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import TypeVar
 
 from privet.terms.objective import Objective
@@ -67,8 +66,3 @@ class Plan:
     def start(self) -> float:
         """The score that every sample starts from, in the unit of what is shared."""
         return 0.0 if self.objective.own_unit else self.params.base_score or 0.0
-
-    @property
-    def largest_leaf(self) -> Fraction:
-        """The leaf value of the largest weight; one beyond ends a training."""
-        return Fraction(self.params.learning_rate) * self.objective.largest_weight

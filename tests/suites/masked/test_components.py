@@ -19,7 +19,7 @@ from privet.gates.polynomial import polynomial
 from privet.gates.square import square
 from privet.gates.threshold import step
 from privet.gates.truncate import drop_bits
-from privet.runtime.runtime import Runtime
+from privet.runtime.runtime import Runtime, Things
 from privet.suites.masked.reciprocal import classify, normalised, reciprocal, scaled
 from privet.suites.masked.scales import SQUARE_BITS, Scales
 from privet.suites.masked.tournament import CARRIED, best, stages
@@ -163,7 +163,9 @@ def scored(
     def program(runtime: Runtime, part: Any) -> Any:
         share = Share.unknown(scores.shape, Z36) if part is None else Share(part, Z36)
         finalists = best(runtime, share, stages(cuts), carried)
-        found = runtime.reveal_winner(finalists, owners, cuts, ("split feature", "split bucket"))
+        found = runtime.reveal_winner(
+            finalists, Things(owners, cuts, ("split feature", "split bucket"))
+        )
         return finalists.part if part is not None else None, found
 
     views = play(program, n, parts)
@@ -268,7 +270,7 @@ def test_revealing_a_winner(finalists: list[list[int]], fine: bool) -> None:
 
     def program(runtime: Runtime, part: Any) -> Any:
         share = Share.unknown(value.shape, CARRIED) if part is None else Share(part, CARRIED)
-        return runtime.reveal_winner(share, (0, 1, 1), (3, 8, 8), what)
+        return runtime.reveal_winner(share, Things((0, 1, 1), (3, 8, 8), what))
 
     parts = split(value, CARRIED, 2, 0)
     if not fine:

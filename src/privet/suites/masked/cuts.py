@@ -22,7 +22,7 @@ from privet.gates.shrink import shrink
 from privet.gates.square import square
 from privet.gates.threshold import Comparison, step
 from privet.gates.truncate import drop_bits
-from privet.runtime.runtime import Runtime
+from privet.runtime.runtime import Runtime, Things
 from privet.suites.masked.bounds import Bounds
 from privet.suites.masked.reciprocal import (
     classify,
@@ -83,7 +83,14 @@ class Cuts:
         self._feature = np.repeat(np.arange(plan.n_features), plan.cuts)
         self._bucket = np.concatenate([np.arange(count) for count in plan.cuts])
         self._stages = stages(plan.cuts)
-        self._handicap = handicaps(plan, first=False)
+        owners = plan.ownership.features
+        self._things = Things(owners, plan.cuts, ("split feature", "split bucket"))
+        # For all, a feature; for its owner, the bucket: plus one, since zero is nothing.
+        self._carried = np.zeros((1 + runtime.n_parties, len(self._feature)), dtype=np.int64)
+        self._carried[0] = self._feature + 1
+        owner = np.array(owners)[self._feature]
+        self._carried[1 + owner, np.arange(len(owner))] = self._bucket + 1
+        self._lowered = self._handicap(first=False)
         self._root: _Root | None = None
         self._g: _Sums | None = None
         self._h: _Sums | None = None
@@ -96,12 +103,12 @@ class Cuts:
             h = _Sums(mask_one(runtime, counts), constant(runtime, total, counts.ring))
             classes = classify(runtime, scales, h.sides)
             m = mask_one(runtime, normalised(runtime, scales, classes, h.sides))
-            z = mask_one(runtime, reciprocal(runtime, scales, m, self._lowered()))
+            z = mask_one(runtime, reciprocal(runtime, scales, m, self._lowered))
             self._root = _Root(h, classes, lift(runtime, z))
 
     def begin_table(self, *, first: bool) -> None:
         """Start a table."""
-        self._handicap = handicaps(self._plan, first=first)
+        self._lowered = self._handicap(first=first)
         self._g = self._h = None
 
     def best_test(self, sums: Sums) -> tuple[int, int]:
@@ -114,18 +121,12 @@ class Cuts:
 
         Reveals: the feature to all, its bucket to its owner.
         """
-        runtime, plan = self._runtime, self._plan
-        owners = plan.ownership.features
+        runtime = self._runtime
         with runtime.step("scores"):
             scores = self._scores(sums)
-        carried = np.zeros((1 + runtime.n_parties, len(self._feature)), dtype=np.int64)
-        carried[0] = self._feature + 1
-        owner = np.array(owners)[self._feature]
-        carried[1 + owner, np.arange(len(owner))] = self._bucket + 1
-        finalists = best(runtime, scores, self._stages, carried)
+        finalists = best(runtime, scores, self._stages, self._carried)
         with runtime.step("reveal"):
-            what = ("split feature", "split bucket")
-            found = runtime.reveal_winner(finalists, owners, plan.cuts, what)
+            found = runtime.reveal_winner(finalists, self._things)
         return (0, -1) if found is None else found
 
     def _scores(self, sums: Sums) -> Share:
@@ -150,7 +151,7 @@ class Cuts:
                 shares = [m, self._squares(classes, g), *self._coarse_squares(classes, g)]
                 masked_m, squares, *coarse = mask(runtime, *shares)
             with runtime.step("reciprocal"):
-                z_share = reciprocal(runtime, scales, masked_m, self._lowered())
+                z_share = reciprocal(runtime, scales, masked_m, self._lowered)
                 masked_z = self._check_squares(coarse, z_share)
                 z = lift(runtime, masked_z)
         lifted = signed_lift(runtime, squares)
@@ -199,8 +200,9 @@ class Cuts:
         (masked,) = self._bounds.check(room, ring.bits, what, mask.later(z))
         return masked
 
-    def _lowered(self) -> Integers:
-        return scaled(self._handicap)[self._feature].reshape(1, -1, 1, 1)
+    def _handicap(self, *, first: bool) -> Integers:
+        """Return what the scores of all cuts are multiplied with."""
+        return scaled(handicaps(self._plan, first=first))[self._feature].reshape(1, -1, 1, 1)
 
     def chosen(self, feature: int, bucket: int) -> Share:
         """Return a share of 1 at the cut of a test, which its owner knows, and 0 elsewhere: (C,).

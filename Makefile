@@ -29,7 +29,7 @@ demo: setup
 test: setup lint
 	$(BIN)/pytest -n 2 --dist loadfile
 
-# Losing privacy on purpose, 91 times: about forty minutes. Writes docs/mutants.md.
+# Losing privacy on purpose, 90 times: about forty minutes. Writes docs/mutants.md.
 test-mutants: setup
 	$(BIN)/python -m tests.privacy.mutants.run
 

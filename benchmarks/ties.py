@@ -52,7 +52,7 @@ class Recorder:
                     level = self._count[me]
                     self._count[me] += 1
                     kept = [(share.part.copy(), share.ring) for share in shares]
-                    self.levels[level][me] = [*kept, cuts._scales, cuts._lowered()]
+                    self.levels[level][me] = [*kept, cuts._scales, cuts._lowered]
             return found
 
         return watched

@@ -131,8 +131,11 @@ def test_a_type_that_shows_late(write: Callable[[str], Path]) -> None:
         ("id,a,label\n1,5,zero\n", "column 'label', row 1: 'zero' is not a number"),
         ("id,a,label\n1,inf,0\n", "column 'a', row 1 is infinite"),
         ("id,a,label\n1,2,-Infinity\n", "column 'label', row 1 is infinite"),
-        ("id,a,label\n1,2,0\n1,3,1\n", "id '1' is there twice, as number 1 and 2"),
-        ("id,a,label\n1,2,0\n,3,1\n", "id column 'id' is empty in row 2"),
+        (
+            "id,a,label\n1,2,0\n1,3,1\n",
+            "1 id is there more than once: '1'",
+        ),
+        ("id,a,label\n1,2,0\n,3,1\n", "id column 'id' is empty in 1 row, first in row 2"),
         ("key,a,label\n1,2,0\n", "no column 'id'; there are 'key', 'a', 'label'"),
         ("id,a\n1,2\n", "no column 'label'"),
         ("id;a;label\n1;2;0\n", "the only column is 'id;a;label': separate columns with commas"),

@@ -13,6 +13,7 @@ import numpy as np
 from privet.boosting.model import Model
 from privet.boosting.part import join
 from privet.data.frame import Frame
+from privet.data.ids import Ids
 from privet.data.partition import split_columns
 from privet.federation.ahead import deal_files, numbered_features
 from privet.federation.dealing import deal
@@ -42,7 +43,7 @@ def rows(seed: int, n_samples: int = N_SAMPLES, task: str = "classification") ->
     label = columns[0] + np.nan_to_num(columns[1]) - columns[4]
     if task == "classification":
         label = (label > 0).astype(np.float64)
-    ids = np.array([f"{seed}-{number}" for number in range(n_samples)])
+    ids = Ids.of(f"{seed}-{number}" for number in range(n_samples))
     return Frame(("a", "b", "c", "d", "e"), columns, ids, label)
 
 

@@ -161,7 +161,7 @@ def test_a_port_that_is_taken(tmp_path: Path) -> None:
         ("party.toml", '"train.csv"', '"lost.csv"', 4, "lost.csv: No such file"),
         ("party.toml", 'name = "bank"', 'name = "moon"', 3, "'moon' takes no part in the job"),
         ("party.toml", "[data]", "[data]\ncolour = 1", 3, "data.colour: is not known"),
-        ("train.csv", "1-0,", "1-1,", 4, "the id '1-1' is there twice"),
+        ("train.csv", "1-0,", "1-1,", 4, "1 id is there more than once: '1-1'"),
         ("train.csv", "id,a", "id,b", 4, "the column 'b' is there twice"),
     ],
 )

@@ -16,6 +16,7 @@ from privet.arithmetic.rings import integers_modulo
 from privet.boosting.binning import bucket_columns
 from privet.boosting.estimate import estimate
 from privet.cli.app import app
+from privet.data.ids import Ids
 from privet.errors import ModelError, ParameterError
 from privet.federation.ids import compare_ids
 from privet.files.indicators import KeptIndicators, Masks, indicator_digest
@@ -217,8 +218,8 @@ def test_masks_are_offered_for_the_same_alone(tmp_path: Path) -> None:
     for other in (
         {"buckets": one_more},
         {"buckets": lambda b: b[:, ::-1]},
-        {"ids": ids[::-1]},
-        {"ids": np.concatenate([["x"], ids[1:]])},
+        {"ids": Ids.of(ids.tolist()[::-1])},
+        {"ids": Ids.of(["x", *ids.tolist()[1:]])},
         {"cuts": (7, 7, 7, 7, 3)},
         {"ring": integers_modulo(34)},
         {"participants": ("bank", "shop", "telecom")},

@@ -24,6 +24,7 @@ from privet.boosting.federation import Federation, Keeping, PartyData, TrainingS
 from privet.boosting.inference import Query, predict, tell_unit
 from privet.boosting.model import Feature
 from privet.boosting.part import GUARD_BITS, LabelUnit, ModelPart
+from privet.data.ids import Ids
 from privet.federation.events import silent
 from privet.federation.keeping import Keeper, receive_seeds
 from privet.runtime.roles import DEALER
@@ -71,7 +72,7 @@ class Training:
         """Return the same with kept indicators, as participants with these folders agree on."""
         parties, found = self.federation.parties, dict[int, tuple[Plan, Keeping]]()
         channels = memory_channels([*parties, DEALER], deadline=10)
-        ids = np.arange(N).astype(np.str_)
+        ids = Ids.of(range(N))
 
         def party(k: int) -> None:
             keeper = Keeper(str(folder / parties[k]), data[k][0].columns, ids, silent)

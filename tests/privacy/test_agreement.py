@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from privet.arithmetic.rings import RingArray
+from privet.data.ids import Ids
 from privet.errors import PeerError
 from privet.federation.agreement import Statement, agree
 from privet.federation.ids import compare_ids, digest_of
@@ -69,7 +70,7 @@ def test_other_ids_explain_what_is_seen(n: int, honest: int) -> None:
 def test_digests_of_two_runs_do_not_match() -> None:
     """Nor those of ids in another order, or cut elsewhere."""
     lists = [["x", "y"], ["y", "x"], ["xy", ""], ["", "xy"]]
-    found = {int(digest_of(np.array(ids), run)) for ids in lists for run in ("a", "b")}
+    found = {int(digest_of(Ids.of(ids), run)) for ids in lists for run in ("a", "b")}
     assert len(found) == 8
     assert max(found) <= TOP
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from privet.data.frame import Frame
+from privet.data.ids import Ids
 from privet.data.reader import read_frame
 from privet.errors import DataError, UnavailableError
 
@@ -111,7 +112,7 @@ def _frame(data: np.ndarray, target: np.ndarray, names: Iterable[object] | None 
     return Frame(
         names=tuple(str(name) for name in labels),
         columns=columns,
-        ids=np.arange(columns.shape[1]).astype(np.str_),
+        ids=Ids.of(range(columns.shape[1])),
         label=target.astype(np.float64),
     )
 

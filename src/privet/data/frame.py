@@ -10,8 +10,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from privet.arrays import FloatArray, IndexArray, TextArray
+from privet.arrays import FloatArray, IndexArray
 from privet.config import printable
+from privet.data.ids import Ids
 from privet.errors import DataError
 
 
@@ -22,7 +23,7 @@ class Frame:
     names: tuple[str, ...]
     columns: FloatArray
     """A row a column, so that each column lies together in memory: (n_columns, n_samples)."""
-    ids: TextArray | None = None
+    ids: Ids | None = None
     label: FloatArray | None = None
 
     def __post_init__(self) -> None:
@@ -37,11 +38,9 @@ class Frame:
                     f"column {number} is called {name!r}, which is no name; give it one, or write "
                     "the file without it (an index, perhaps)"
                 )
-        for what, values in (("ids", self.ids), ("label", self.label)):
-            if values is not None and values.shape != (self.n_samples,):
-                raise DataError(
-                    f"{what} of shape {values.shape} for a table of {self.n_samples} rows"
-                )
+        for what, values in (("ids", self.ids), ("labels", self.label)):
+            if values is not None and len(values) != self.n_samples:
+                raise DataError(f"{len(values)} {what} for a table of {self.n_samples} rows")
 
     @property
     def n_samples(self) -> int:
@@ -63,7 +62,7 @@ class Frame:
         return replace(
             self,
             columns=np.ascontiguousarray(self.columns[:, rows]),
-            ids=None if self.ids is None else self.ids[rows],
+            ids=None if self.ids is None else self.ids.take(rows),
             label=None if self.label is None else self.label[rows],
         )
 
@@ -74,9 +73,9 @@ def listing(names: Sequence[str], most: int = 12) -> str:
     return shown + (f" and {len(names) - most} more" if len(names) > most else "") or "none"
 
 
-def refuse_repeats(values: Sequence[str] | TextArray, what: str) -> None:
-    """Raise DataError unless the values all differ."""
-    array = np.asarray(values, dtype=np.str_)
+def refuse_repeats(names: Sequence[str], what: str) -> None:
+    """Raise DataError unless the names all differ."""
+    array = np.asarray(names, dtype=np.str_)
     order = np.argsort(array, kind="stable")
     repeats = np.flatnonzero(array[order][1:] == array[order][:-1])
     if len(repeats):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from privet.data.frame import Frame, refuse_repeats
+from privet.data.frame import Frame
 from privet.errors import DataError, ParameterError
 
 
@@ -62,8 +62,6 @@ def split_columns(frame: Frame, n_parties: int) -> list[PartyFrame]:
 def check_aligned(parties: Sequence[PartyFrame]) -> None:
     """Raise DataError unless all parties hold the same samples in the same order."""
     first, *others = parties
-    if first.frame.ids is not None:
-        refuse_repeats(first.frame.ids, "id")
     for other in others:
         if other.frame.n_samples != first.frame.n_samples:
             raise DataError(
@@ -72,7 +70,7 @@ def check_aligned(parties: Sequence[PartyFrame]) -> None:
             )
         if first.frame.ids is None or other.frame.ids is None:
             continue
-        differs = np.flatnonzero(first.frame.ids != other.frame.ids)
+        differs = first.frame.ids.differ(other.frame.ids)
         if len(differs):
             row = int(differs[0])
             raise DataError(

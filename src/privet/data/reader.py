@@ -21,8 +21,9 @@ import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
-from privet.arrays import FloatArray, TextArray
+from privet.arrays import FloatArray
 from privet.data.frame import Frame, listing, refuse_repeats
+from privet.data.ids import Ids
 from privet.errors import DataError
 
 MISSING = ("", "NA", "N/A", "NaN", "nan", "null", "NULL")
@@ -53,7 +54,7 @@ def read_frame(
         return Frame(
             names=tuple(wanted),
             columns=np.stack(numbers) if numbers else np.empty((0, table.num_rows)),
-            ids=None if id_column is None else _ids(table[id_column], id_column),
+            ids=None if id_column is None else Ids.read({id_column: table[id_column]}),
             label=None if label_column is None else _numbers(table[label_column], label_column),
         )
 
@@ -209,14 +210,3 @@ def _parse(column: pa.ChunkedArray, name: str) -> FloatArray:
         f"column {name!r}, row {end}: {column[start].as_py()!r} is not a number; correct it, "
         "leave the cell empty where the value is missing, or leave the column out"
     )
-
-
-def _ids(column: pa.ChunkedArray, name: str) -> TextArray:
-    if pa.types.is_floating(column.type):
-        raise DataError(f"the id column {name!r} holds fractions; ids are text or whole numbers")
-    ids = np.asarray(column.cast(pa.string()).fill_null("").to_pylist(), dtype=np.str_)
-    empty = np.flatnonzero(np.char.strip(ids) == "")
-    if len(empty):
-        raise DataError(f"the id column {name!r} is empty in row {empty[0] + 1}")
-    refuse_repeats(ids, "id")
-    return ids

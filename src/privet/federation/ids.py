@@ -7,18 +7,16 @@ shown a digest to try ids on, the dealer included.
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 from collections.abc import Sequence
 
 import numpy as np
 
 from privet.arithmetic.rings import RingArray, integers_modulo
 from privet.arithmetic.shares import stack
-from privet.arrays import TextArray
 from privet.config import quoted
+from privet.data.ids import Ids
 from privet.errors import DisagreementError
-from privet.federation.messages import pack, receive, send
+from privet.federation.messages import receive, send
 from privet.gates.masked import combine, mask
 from privet.gates.threshold import count_reached
 from privet.runtime.roles import DEALER
@@ -30,9 +28,9 @@ _DIGEST_BITS = 47
 _RING = integers_modulo(_DIGEST_BITS + 1)  # differences have a sign
 
 
-def digest_of(ids: TextArray, run: str) -> RingArray:
+def digest_of(ids: Ids, run: str) -> RingArray:
     """Return what a participant shares: a digest of its ids, in order, under a run's name."""
-    content = hmac.new(run.encode(), pack(str(i) for i in ids), hashlib.sha256).digest()
+    content = ids.digest(run.encode())
     number = int.from_bytes(content[:8], "little") >> (64 - _DIGEST_BITS)
     return np.array(number, dtype=_RING.dtype)
 

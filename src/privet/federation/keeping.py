@@ -17,10 +17,10 @@ from pydantic import Field
 
 from privet.arithmetic.prg import SEED_BYTES
 from privet.arithmetic.rings import Ring, RingArray
-from privet.arrays import TextArray
 from privet.boosting.binning import BucketedColumns
 from privet.boosting.federation import Federation, Keeping
 from privet.config import Checked
+from privet.data.ids import Ids
 from privet.errors import ParameterError, PeerMisbehavedError
 from privet.federation.agreement import parse
 from privet.federation.events import Event, Tell
@@ -74,7 +74,7 @@ class _Names(Shelf):
 class Keeper:
     """A participant's kept indicators, in one training."""
 
-    def __init__(self, folder: str, columns: BucketedColumns, ids: TextArray, tell: Tell) -> None:
+    def __init__(self, folder: str, columns: BucketedColumns, ids: Ids, tell: Tell) -> None:
         self._folder = make_folder(folder)
         self._files = KeptIndicators(self._folder)
         self._columns = columns

@@ -8,9 +8,10 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from privet.arrays import FloatArray, TextArray
+from privet.arrays import FloatArray
 from privet.boosting.inference import predict, tell_unit
 from privet.data.frame import Frame
+from privet.data.ids import Ids
 from privet.data.reader import read_frame
 from privet.errors import ModelError
 from privet.federation.agreement import Statement, agree
@@ -29,7 +30,7 @@ from privet.runtime.roles import run_party
 class Predictions:
     """What the recipient receives."""
 
-    ids: TextArray
+    ids: Ids
     values: FloatArray
     """Values, or probabilities."""
 

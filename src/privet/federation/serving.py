@@ -81,7 +81,7 @@ class _Service:
         self._recipient = job.names[job.recipient_index]
         self._peers = [name for name in job.names if name != channel.name]
         assert frame.ids is not None
-        self._rows = {str(identity): row for row, identity in enumerate(frame.ids)}
+        self._rows = {identity: row for row, identity in enumerate(frame.ids.tolist())}
 
     def __call__(self, runtime: Party, columns: FloatArray) -> None:
         """Run batch after batch."""

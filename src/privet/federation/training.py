@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from privet.arrays import TextArray
 from privet.boosting.binning import bucket_columns
 from privet.boosting.estimate import estimate
 from privet.boosting.federation import Keeping, PartyData, TrainingState, train
+from privet.data.ids import Ids
 from privet.errors import DataError, ModelError, ParameterError
 from privet.federation.agreement import Agreement, Statement, agree
 from privet.federation.ahead import Dealt
@@ -42,7 +42,7 @@ class _Own:
     """What a participant brings along, and what it may have from an earlier run."""
 
     data: PartyData
-    ids: TextArray
+    ids: Ids
     digest: str
     checkpoints: Checkpoints
     path: Path

@@ -22,9 +22,9 @@ from pydantic import Field
 
 from privet.arithmetic.prg import fresh_seed
 from privet.arithmetic.rings import Ring, RingArray
-from privet.arrays import TextArray
 from privet.boosting.binning import BucketedColumns
 from privet.config import Checked
+from privet.data.ids import Ids
 from privet.errors import ModelError
 from privet.files.atomic import make_folder, remove, write_atomically
 from privet.files.records import read_record
@@ -81,7 +81,7 @@ class Masks:
 
 def indicator_digest(
     columns: BucketedColumns,
-    ids: TextArray,
+    ids: Ids,
     cuts: Sequence[int],
     ring: Ring,
     participants: Sequence[str],
@@ -89,11 +89,9 @@ def indicator_digest(
     """Return a digest of all that our indicators are made of, and of who has them."""
     buckets = np.ascontiguousarray(columns.buckets)
     digest = hashlib.sha256()
-    for part in (
-        repr((columns.owner, list(participants), ring.bits, list(cuts), buckets.shape)),
-        repr([str(i) for i in ids]),
-    ):
-        digest.update(hashlib.sha256(part.encode()).digest())
+    about = repr((columns.owner, list(participants), ring.bits, list(cuts), buckets.shape))
+    digest.update(hashlib.sha256(about.encode()).digest())
+    digest.update(ids.digest())
     digest.update(buckets.tobytes())
     return digest.hexdigest()
 

@@ -21,9 +21,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from privet.data.frame import Frame
+from privet.data.ids import Ids
 from privet.data.partition import split_columns
 from privet.errors import UnavailableError
 from privet.files.atomic import make_folder
@@ -179,7 +178,7 @@ def free_ports(count: int) -> list[int]:
 
 
 def _write_csv(path: Path, frame: Frame, label: str | None) -> None:
-    ids = frame.ids if frame.ids is not None else np.arange(frame.n_samples).astype(np.str_)
+    ids = frame.ids if frame.ids is not None else Ids.of(range(frame.n_samples))
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(["id", *frame.names, *([label] if label else [])])

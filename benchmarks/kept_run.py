@@ -1,0 +1,116 @@
+"""A training on indicators kept from an earlier one, at the limit of a link, as JSON.
+
+    python benchmarks/kept_run.py SRC TABLES.npz credit paper own
+
+The first training is not timed: it publishes indicators, which every participant puts into a file.
+The second has another learning rate and uses them again. Needs and TABLES.npz as `link_run`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import link_run
+import numpy as np
+
+sys.path.insert(0, sys.argv[1])
+os.environ["PYTHONPATH"] = os.pathsep.join((sys.argv[1], str(Path(__file__).parent)))
+
+from privet.arithmetic.prg import fresh_seed  # noqa: E402
+from privet.boosting.binning import bucket_columns  # noqa: E402
+from privet.boosting.federation import Federation, Keeping, PartyData, train  # noqa: E402
+from privet.boosting.model import Feature  # noqa: E402
+from privet.boosting.trainer import cut_counts  # noqa: E402
+from privet.gates.histogram import Shelf  # noqa: E402
+from privet.runtime.launcher import simulate  # noqa: E402
+from privet.terms.params import Params  # noqa: E402
+from privet.terms.plan import Plan  # noqa: E402
+
+
+class Folder(Shelf):
+    """What a participant keeps, a file a feature."""
+
+    def __init__(self, path: str) -> None:
+        self.path = Path(path)
+        self.path.mkdir(exist_ok=True)
+
+    def load(self, owner: int, position: int, *_: Any) -> Any:
+        """Read what one published."""
+        return np.load(self.path / f"{owner}-{position}.npy")
+
+    def save(self, owner: int, position: int, rows: Any, *_: Any) -> None:
+        """Write it."""
+        np.save(self.path / f"{owner}-{position}.npy", rows)
+
+
+@dataclass(frozen=True)
+class Training:
+    """The program: as one participant, or as the dealer, who knows all seeds."""
+
+    federation: Federation
+    plan: Plan
+    seeds: tuple[bytes, ...]
+    folder: str
+
+    def __call__(self, runtime: Any, data: Any) -> Any:
+        """Train."""
+        keeping = Keeping(dict(enumerate(self.seeds)))
+        if data is not None:
+            mine = runtime.index
+            keeping = Keeping({mine: self.seeds[mine]}, Folder(f"{self.folder}/{mine}"))
+        return train(runtime, self.federation, self.plan, data, keeping=keeping)
+
+
+def main() -> None:
+    """Train twice; print what the second time took."""
+    _, tables, data, network, dealer = sys.argv[1:]
+    with np.load(tables) as found:
+        columns, label = found[f"{data}_x"], found[f"{data}_y"]
+    task, count, depth = link_run.SIZES[data]
+    cut = np.array_split(np.arange(len(columns)), link_run.PARTIES)
+    seeds = tuple(fresh_seed() for _ in cut)
+    with tempfile.TemporaryDirectory() as folder:
+        for rate, kept, link in ((0.9, (), "loopback"), (1.0, (0, 1, 2, 3), network)):
+            params = Params(task=task, tables=count, depth=depth, learning_rate=rate)
+            parties = [
+                bucket_columns(f"party{k + 1}", [f"x{j}" for j in own], columns[own], 32)
+                for k, own in enumerate(cut)
+            ]
+            federation = Federation(
+                protocol="masked",
+                params=params,
+                parties=tuple(party.owner for party in parties),
+                features=tuple(Feature(name, p.owner) for p in parties for name in p.names),
+                active=len(parties) - 1,
+                prediction_bits=10,
+                cut_counts=cut_counts(parties, params, "rounded"),
+            )
+            inputs = [PartyData(p, label if k == 3 else None) for k, p in enumerate(parties)]
+            program = Training(federation, federation.plan(len(label), kept), seeds, folder)
+            started = time.perf_counter()
+            outcome = simulate(
+                program, len(parties), inputs, network=link, **link_run.DEALERS[dealer]
+            )
+            seconds = time.perf_counter() - started - outcome.ahead_seconds
+    online = [meter.total("online") for meter in outcome.meters]
+    figures = {
+        "data": data,
+        "network": network,
+        "dealer": dealer,
+        "seconds": seconds,
+        "dealer_seconds": outcome.dealer_seconds,
+        "rounds": online[0].rounds,
+        "online": sum(traffic.sent for traffic in online),
+    }
+    print(json.dumps(figures), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Where tables come from: files in several formats, folders of them, stores, a database."""

@@ -1,0 +1,207 @@
+"""CSV files, compressed or not.
+
+All cells come as text; an empty one, quoted or not, is the empty text. Blanks around a cell are not
+part of it, within quotes neither. A line end within quotes is part of its cell, and an empty line
+is no row, except in a file of one column, where it is an empty cell. Rows are counted from 1 under
+the header.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import secrets
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as pacsv
+
+from privet.config import quoted
+from privet.data.sources.csv_dialect import (
+    Dialect,
+    find_dialect,
+    not_utf8,
+    refuse_blank_before_quote,
+)
+from privet.data.sources.location import Location
+from privet.data.sources.source import Source, SourceOptions, one_line
+from privet.errors import DataError
+
+_BLOCK = 2 << 20  # bytes that are parsed at a time: no row is longer
+_PRINTABLE = (0x21, 0x7E)  # the ASCII characters that are no blanks
+_OPEN_QUOTE = 'a quote that is not closed: correct it, or say quote = "" if quotes are mere text'
+_WRONG_NUMBER_OF_CELLS = re.compile(
+    r"Row #(\d+): Expected (\d+) columns, got (\d+): (.*)", re.DOTALL
+)
+
+
+class CsvSource(Source):
+    """A CSV file."""
+
+    def __init__(self, location: Location, options: SourceOptions) -> None:
+        with location.stream() as stream:
+            self._dialect = find_dialect(stream, options)
+        self._location = location
+        names = self._dialect.names
+        super().__init__(location.where, pa.schema([(name, pa.string()) for name in names]))
+
+    def read(self, columns: list[str]) -> Iterator[pa.RecordBatch]:
+        """Read these columns as text."""
+        dialect = self._dialect
+        rows, end = _Rows(dialect), secrets.token_hex(16)
+        called = [f"f{dialect.names.index(name)}" for name in columns]
+        with self._location.stream() as stream:
+            try:
+                for parsed in _parse(_Content(stream, dialect, end), dialect, called):
+                    cells, first_row = rows.take(parsed, end)
+                    texts = [
+                        _text(column, name, first_row, dialect.quote)
+                        for name, column in zip(columns, cells.columns, strict=True)
+                    ]
+                    yield pa.RecordBatch.from_arrays(texts, names=columns)
+            except pa.ArrowInvalid as error:
+                raise rows.explained(error) from None
+        rows.check_end()
+
+
+class _Content(io.RawIOBase):
+    """The bytes of a file from its first row on, in UTF-8, with a row of our own at the end.
+
+    Where that row is not read back as one, a quote was not closed and took it in.
+    """
+
+    def __init__(self, stream: pa.NativeFile, dialect: Dialect, end: str) -> None:
+        self._chunks = self._read_chunks(stream, dialect, end)
+        self._ready = b""
+
+    def readable(self) -> bool:
+        """Say yes: pyarrow asks."""
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        """Return the next bytes, as many as are asked for unless these are the last."""
+        while size < 0 or len(self._ready) < size:
+            chunk = next(self._chunks, None)
+            if chunk is None:
+                size = len(self._ready)
+                break
+            self._ready += chunk
+        taken, self._ready = self._ready[:size], self._ready[size:]
+        return taken
+
+    @staticmethod
+    def _read_chunks(stream: pa.NativeFile, dialect: Dialect, end: str) -> Iterator[bytes]:
+        stream.read(dialect.skipped)
+        last = b""
+        while chunk := stream.read(_BLOCK):
+            last = chunk[-1:]
+            yield chunk if dialect.encoding == "utf-8" else chunk.decode(dialect.encoding).encode()
+        if last not in (b"\n", b"\r"):
+            yield b"\n"
+        yield dialect.separator.join([end] * len(dialect.names)).encode() + b"\n"
+
+
+def _parse(content: _Content, dialect: Dialect, columns: list[str]) -> Iterator[pa.RecordBatch]:
+    """Parse these of the columns f0, f1, ..., with the header as a row like the others."""
+    yield from pacsv.open_csv(
+        pa.PythonFile(content, "r"),
+        read_options=pacsv.ReadOptions(
+            block_size=_BLOCK,
+            autogenerate_column_names=True,
+            use_threads=False,  # threads are no faster, and do not count rows
+        ),
+        parse_options=pacsv.ParseOptions(
+            delimiter=dialect.separator,
+            quote_char=dialect.quote or False,
+            newlines_in_values=True,
+            ignore_empty_lines=len(dialect.names) > 1,
+        ),
+        convert_options=pacsv.ConvertOptions(
+            include_columns=columns,
+            column_types=dict.fromkeys(columns, pa.binary()),
+            strings_can_be_null=False,
+        ),
+    )
+
+
+class _Rows:
+    """Counts rows, so that what is wrong with one can be said."""
+
+    def __init__(self, dialect: Dialect) -> None:
+        self._dialect = dialect
+        self._done = -1 if dialect.has_header else 0
+        self._ended = False
+
+    def take(self, parsed: pa.RecordBatch, end: str) -> tuple[pa.RecordBatch, int]:
+        """Return a batch without the header and our own last row, and its first row's number."""
+        number = self._done + 1
+        self._done += parsed.num_rows
+        if parsed.column(0)[-1].as_py() == end.encode():
+            self._ended = True
+            parsed = parsed.slice(0, parsed.num_rows - 1)
+        return (parsed, number) if number > 0 else (parsed.slice(1), 1)
+
+    def check_end(self) -> None:
+        """Refuse a table whose last row took in what we put under it."""
+        if not self._ended:
+            raise DataError(f"row {self._done} has {_OPEN_QUOTE}")
+
+    def explained(self, error: pa.ArrowInvalid) -> DataError:
+        """Say what is wrong with which row."""
+        if "straddling object" in str(error):
+            return DataError(
+                f"row {self._done + 1} is longer than {_BLOCK:,} bytes, or has {_OPEN_QUOTE}"
+            )
+        found = _WRONG_NUMBER_OF_CELLS.search(str(error))
+        if found is None:
+            return DataError(f"not CSV: {one_line(error)}")
+        number, expected, there = (int(found[group]) for group in (1, 2, 3))
+        return DataError(
+            f"row {number - self._dialect.has_header} has {there} "
+            f"{'cell' if there == 1 else 'cells'}, and the {self._first} has {expected}: "
+            f"{quoted(found[4])}; correct it, or say separator and quote if they are others than "
+            f"{self._dialect.separator!r} and {self._dialect.quote!r}"
+        )
+
+    @property
+    def _first(self) -> str:
+        return "header" if self._dialect.has_header else "first row"
+
+
+def _text(cells: pa.Array, name: str, first_row: int, quote: str) -> pa.Array:
+    """Return cells as text without blanks around it; the first of them is in that row."""
+    try:
+        texts = cells.cast(pa.string())
+    except pa.ArrowInvalid:
+        raise _not_utf8(cells, name, first_row) from None
+    if _all_printable(cells):
+        return texts
+    trimmed = pc.utf8_trim_whitespace(texts)
+    if quote:
+        suspects = pc.indices_nonzero(pc.starts_with(trimmed, quote)).to_pylist()
+        for place in suspects:
+            what = f"column {name!r}, row {first_row + place}"
+            refuse_blank_before_quote(texts[place].as_py(), quote, what)
+    return trimmed
+
+
+def _all_printable(cells: pa.Array) -> bool:
+    """Tell whether there is no blank in any cell, as in columns of numbers: then none is cut."""
+    buffer = cells.buffers()[2]
+    if buffer is None:
+        return True
+    lowest, highest = _PRINTABLE
+    letters = np.frombuffer(buffer, np.uint8)
+    return not bool((letters - np.uint8(lowest) > highest - lowest).any())
+
+
+def _not_utf8(cells: pa.Array, name: str, first_row: int) -> DataError:
+    for row, cell in enumerate(cells.to_pylist(), start=first_row):
+        try:
+            cell.decode()
+        except UnicodeDecodeError as error:
+            what = f"column {name!r}, row {row}"
+            return DataError(not_utf8(what, cell[error.start], cell.decode("latin-1")))
+    raise AssertionError("all cells are UTF-8")

@@ -1,0 +1,205 @@
+from __future__ import annotations
+
+import gzip
+import re
+from collections.abc import Callable
+from datetime import date, datetime, timezone
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyarrow import feather
+
+from privet import DataError, ParameterError
+from privet.data.sources import source
+from privet.data.sources.open import open_source
+from privet.data.sources.source import SourceOptions
+
+Writer = Callable[[pa.Table, Path], None]
+
+
+def write_parquet(table: pa.Table, path: Path) -> None:
+    pq.write_table(table, path)
+
+
+def write_arrow_file(table: pa.Table, path: Path) -> None:
+    with pa.ipc.new_file(path, table.schema) as writer:
+        writer.write_table(table)
+
+
+def write_arrow_stream(table: pa.Table, path: Path) -> None:
+    with pa.ipc.new_stream(path, table.schema) as writer:
+        writer.write_table(table)
+
+
+def write_feather(table: pa.Table, path: Path) -> None:
+    feather.write_feather(table, path, compression="lz4")
+
+
+WRITERS = [write_parquet, write_arrow_file, write_arrow_stream, write_feather]
+every_format = pytest.mark.parametrize("write", WRITERS)
+
+TABLE = pa.table(
+    {
+        "id": pa.array([1, 2, None], pa.int32()),
+        "word": ["ä", None, ""],
+        "part": [0.5, None, -1.5],
+        "yes": [True, None, False],
+        "price": pa.array([Decimal("1.50"), None, Decimal("2.25")]),
+        "day": [date(2024, 2, 29), None, date(1969, 1, 1)],
+        "moment": pa.array(
+            [datetime(2024, 2, 29, 12, tzinfo=timezone.utc), None, None], pa.timestamp("us", "UTC")
+        ),
+        "nothing": pa.nulls(3),
+    }
+)
+
+
+@every_format
+@pytest.mark.parametrize("outer", [bytes, gzip.compress])
+def test_columns_and_types(tmp_path: Path, write: Writer, outer: Callable[[bytes], bytes]) -> None:
+    path = tmp_path / "table"
+    write(TABLE, path)
+    path.write_bytes(outer(path.read_bytes()))
+    table = open_source(path)
+    assert table.where == str(path)
+    assert table.names() == TABLE.schema.names
+    assert pa.Table.from_batches(table.batches(table.names())) == TABLE
+    assert pa.Table.from_batches(table.batches(["yes", "id"])) == TABLE.select(["yes", "id"])
+    assert pa.Table.from_batches(table.batches(["yes", "id"])) == TABLE.select(["yes", "id"])
+
+
+@pytest.mark.parametrize("write", [write_arrow_file, write_arrow_stream, write_parquet])
+def test_types_become_plain(tmp_path: Path, write: Writer) -> None:
+    path = tmp_path / "table"
+    words = ["a", "b", None, "a"]
+    columns = {
+        "coded": pa.array(words).dictionary_encode(),
+        "opaque": pa.ExtensionArray.from_storage(
+            pa.uuid(), pa.array([b"x" * 16] * 4, pa.binary(16))
+        ),
+    }
+    if write is not write_parquet:
+        columns["viewed"] = pa.array(words, pa.string_view())
+        columns["runs"] = pa.RunEndEncodedArray.from_arrays([3, 4], [7.0, 8.0])
+    write(pa.table(columns), path)
+    table = open_source(path)
+    for name, values in (("coded", words), ("viewed", words), ("runs", [7.0, 7.0, 7.0, 8.0])):
+        if name in columns:
+            (batch,) = table.batches([name])
+            assert batch[name].to_pylist() == values
+            assert batch.schema.types[0] in (pa.string(), pa.large_string(), pa.float64())
+    with pytest.raises(DataError, match=r"column 'opaque' holds fixed_size_binary\[16\]: write it"):
+        table.batches(["coded", "opaque"])
+
+
+@every_format
+@pytest.mark.parametrize(
+    ("values", "kind", "complaint"),
+    [
+        ([[1]], pa.list_(pa.int64()), "several values in a cell: make columns of them, or leave"),
+        ([{"a": 1}], pa.struct({"a": pa.int64()}), "several values in a cell"),
+        ([[("a", 1)]], pa.map_(pa.string(), pa.int64()), "several values in a cell"),
+        ([b"\xff"], pa.binary(), "write it as numbers, text, dates or timestamps, or leave it out"),
+        ([5], pa.time64("us"), "write it as numbers, text, dates or timestamps"),
+        ([5], pa.duration("s"), "write it as numbers, text, dates or timestamps"),
+    ],
+)
+def test_columns_that_are_not_plain(
+    tmp_path: Path, write: Writer, values: list[Any], kind: pa.DataType, complaint: str
+) -> None:
+    """They stand in nobody's way, unless they are asked for."""
+    path = tmp_path / "table"
+    write(pa.table({"odd": pa.array(values, kind), "a": [1]}), path)
+    table = open_source(path)
+    assert table.names() == ["odd", "a"]
+    assert [batch.to_pydict() for batch in table.batches(["a"])] == [{"a": [1]}]
+    held = "" if pa.types.is_nested(kind) else re.escape(str(kind))
+    with pytest.raises(DataError, match=rf"^{path}: column 'odd' holds {held}.*{complaint}"):
+        table.batches(["a", "odd"])
+
+
+@every_format
+def test_batches_are_bounded(
+    tmp_path: Path, write: Writer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However large the row groups or batches of the file are."""
+    monkeypatch.setattr(source, "_CELLS", 2000)
+    path = tmp_path / "table"
+    numbers = np.arange(10_000)
+    write(pa.table({"a": numbers, "b": -numbers}), path)
+    batches = list(open_source(path).batches(["b", "a"]))
+    assert max(batch.num_rows for batch in batches) <= 1000
+    assert pa.Table.from_batches(batches).to_pydict() == {
+        "b": (-numbers).tolist(),
+        "a": numbers.tolist(),
+    }
+
+
+@every_format
+@pytest.mark.parametrize("option", [{"separator": ","}, {"names": ["a"]}, {"encoding": "latin-1"}])
+def test_options_about_csv(tmp_path: Path, write: Writer, option: dict[str, Any]) -> None:
+    path = tmp_path / "table"
+    write(TABLE, path)
+    (name,) = option
+    with pytest.raises(
+        ParameterError, match=rf"^{name}: is for CSV files, and {path} is (Parq|Arr)"
+    ):
+        open_source(path, SourceOptions(**option))
+    open_source(path, SourceOptions(decimal=","))
+
+
+@every_format
+def test_no_rows(tmp_path: Path, write: Writer) -> None:
+    path = tmp_path / "table"
+    write(TABLE.slice(0, 0), path)
+    table = open_source(path)
+    with pytest.raises(DataError, match=rf"^{path}: the table has no rows$"):
+        list(table.batches(["id"]))
+
+
+@pytest.mark.parametrize("write", WRITERS[:-1])  # Feather writes no such file
+def test_columns_of_one_name(tmp_path: Path, write: Writer) -> None:
+    path = tmp_path / "table"
+    table = pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["a", "a"])
+    write(table, path)
+    with pytest.raises(DataError, match=rf"^{path}: the column 'a' is there twice"):
+        open_source(path)
+
+
+@every_format
+def test_damaged_files(tmp_path: Path, write: Writer) -> None:
+    """Cut off anywhere, a file is refused in one line, when it is opened or when it is read."""
+    whole, path = tmp_path / "whole", tmp_path / "cut"
+    rng = np.random.default_rng(0)
+    write(pa.table({"a": rng.normal(size=5000), "b": rng.normal(size=5000)}), whole)
+    content = whole.read_bytes()
+    for share in (0.02, 0.5, 0.9, 0.999):
+        path.write_bytes(content[: int(share * len(content))])
+        with pytest.raises(DataError, match=rf"^{path}: ") as caught:
+            list(open_source(path).batches(["b"]))
+        assert len(str(caught.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        (b"PAR1not really", "cannot be read: "),
+        (b"PAR1", "cannot be read: "),
+        (b"ARROW1\0\0not really", "cannot be read: "),
+        (b"\xff\xff\xff\xffnot really", "cannot be read: "),
+        (b"FEA1....", "this is Feather of version 1: write the table as CSV, Parquet or Arrow"),
+        (b"PK\x03\x04....", "this is a zip archive, or an Excel workbook: write the table as CSV"),
+        (gzip.compress(b"ORC...."), "this is ORC: write the table as CSV, Parquet or Arrow"),
+    ],
+)
+def test_what_cannot_be_read(tmp_path: Path, content: bytes, complaint: str) -> None:
+    path = tmp_path / "table"
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=rf"^{path}: {complaint}") as caught:
+        open_source(path)
+    assert len(str(caught.value).splitlines()) == 1

@@ -1,13 +1,23 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from privet import DataError, Frame, ParameterError
 from privet.data.ids import Ids
-from privet.data.partition import PartyFrame, check_aligned, split_columns, split_rows
+from privet.data.partition import (
+    Partition,
+    PartyFrame,
+    assign_columns,
+    check_aligned,
+    hand_out,
+    split_columns,
+    split_rows,
+    spread_columns,
+)
 
 
 @pytest.fixture
@@ -50,6 +60,33 @@ def test_too_few_rows_to_split(frame: Frame) -> None:
         split_rows(frame.take(np.arange(3)))
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_stratified_parts_have_the_same_classes(frame: Frame, seed: int) -> None:
+    rare = np.zeros(200)
+    rare[:20] = 1
+    table = Frame(("a",), np.arange(200.0)[None], label=rare)
+    train, test = split_rows(table, 0.25, seed, stratify=True)
+    assert train.label is not None
+    assert test.label is not None
+    assert (train.label.sum(), test.label.sum()) == (15, 5)
+    assert sorted([*train.columns[0], *test.columns[0]]) == list(range(200))
+
+
+def test_an_unstratified_split_stays_as_it_was(frame: Frame) -> None:
+    """Published figures have these rows."""
+    assert split_rows(frame, 0.2, seed=0)[1].columns[0].tolist() == [2.0, 8.0]
+
+
+def test_a_class_of_one_row_cannot_be_in_both_parts(frame: Frame) -> None:
+    lone = replace(frame, label=np.array([1.0] + [0.0] * 9))
+    with pytest.raises(DataError, match=r"the label 1 is that of a single row.* do not stratify"):
+        split_rows(lone, stratify=True)
+    with pytest.raises(DataError, match="no label to stratify by"):
+        split_rows(replace(frame, label=None), stratify=True)
+    with pytest.raises(ParameterError, match=r"^test-size: .*number of classes"):
+        split_rows(replace(frame, label=np.arange(10.0) % 2), 0.1, stratify=True)
+
+
 def test_columns_are_spread_evenly_with_the_label_at_the_last(frame: Frame) -> None:
     parties = split_columns(frame, 3)
     assert [party.name for party in parties] == ["party1", "party2", "party3"]
@@ -66,6 +103,88 @@ def test_the_active_party_may_have_no_column(frame: Frame) -> None:
         split_columns(frame, 7)
     with pytest.raises(ParameterError, match="at least 2"):
         split_columns(frame, 1)
+
+
+def test_columns_are_assigned_by_name_and_by_pattern() -> None:
+    names = ["age", "income", "spent_mon", "spent_tue", "visits", "zip"]
+    wanted = {"bank": ["income", "age"], "shop": ["spent_???", "vis*"], "nobody": ["zip"]}
+    assert assign_columns(names, wanted) == {
+        "bank": ("age", "income"),
+        "shop": ("spent_mon", "spent_tue", "visits"),
+    }
+    assert [*assign_columns(names, wanted, active="bank")] == ["shop", "bank"]
+
+
+def test_brackets_in_a_pattern_are_characters_of_a_name() -> None:
+    wanted = {"bank": ["x[1]"], "shop": ["x[2*"]}
+    assert assign_columns(["x[1]", "x[2]", "x[2]b"], wanted) == {
+        "bank": ("x[1]",),
+        "shop": ("x[2]", "x[2]b"),
+    }
+    starred = {"bank": ["a*"], "shop": ["ab"]}  # a column that is called a pattern is that column
+    assert assign_columns(["a*", "ab"], starred) == {"bank": ("a*",), "shop": ("ab",)}
+
+
+def test_the_label_holder_alone_may_have_no_column() -> None:
+    assert assign_columns(["a"], {"bank": [], "shop": ["a"]}, "bank") == {
+        "shop": ("a",),
+        "bank": (),
+    }
+    with pytest.raises(ParameterError, match="bank has neither a column nor the label: leave it"):
+        assign_columns(["a"], {"bank": [], "shop": ["a"]})
+    assert [*spread_columns(["a", "b", "c"], 3, "party1")] == ["party2", "party3", "party1"]
+    with pytest.raises(ParameterError, match="party3 has neither a column nor the label"):
+        spread_columns(["a", "b"], 3, "party2")
+
+
+@pytest.mark.parametrize(
+    ("wanted", "complaint"),
+    [
+        ({"bank": ["a"], "shop": ["b"]}, "nobody was given 'c': .* or to 'nobody' to drop it"),
+        ({"bank": ["a", "b"], "shop": ["b", "c"]}, "'b' is given twice, to bank .* to shop"),
+        ({"bank": ["*"], "shop": ["c"]}, r"'c' is given twice, to bank by '\*' and to shop by 'c'"),
+        (
+            {"bank": ["a", "?"], "shop": []},
+            r"'a' is given twice, to bank by 'a' and to bank by '\?'",
+        ),
+        (
+            {"bank": ["a*"], "shop": ["d*"]},
+            r"'d\*' of shop stands for no column; there are 'a', 'b'",
+        ),
+        ({"bank": ["a", "label"], "shop": ["b"]}, "'label' of bank .*the label and the id are not"),
+        ({"bank": ["*"]}, "at least 2 participants, here it has 'bank'"),
+        ({"nobody": ["a", "b"], "shop": ["c"]}, "at least 2 participants, here it has 'shop'"),
+        ({"dealer": ["a"], "shop": ["b", "c"]}, "'dealer' is the dealer's name"),
+        ({"a bank": ["a"], "shop": ["b", "c"]}, "name: 'a bank' is none"),
+    ],
+)
+def test_assignments_that_cannot_be(wanted: dict[str, list[str]], complaint: str) -> None:
+    with pytest.raises(ParameterError, match=complaint):
+        assign_columns(["a", "b", "c"], wanted)
+
+
+def test_an_unknown_label_holder() -> None:
+    with pytest.raises(ParameterError, match="active: 'spa' is none of bank, shop"):
+        assign_columns(["a", "b"], {"bank": ["a"], "shop": ["b"]}, "spa")
+
+
+def test_a_table_is_handed_out(frame: Frame) -> None:
+    bank, shop = hand_out(frame, {"bank": ("e", "a"), "shop": ("c",)})
+    assert (bank.name, bank.frame.names, bank.frame.label) == ("bank", ("e", "a"), None)
+    assert (bank.frame.columns == frame.columns[[4, 0]]).all()
+    assert shop.frame.label is frame.label
+    check_aligned([bank, shop])
+
+
+def test_a_partition_file(tmp_path: Path) -> None:
+    path = tmp_path / "who.toml"
+    path.write_text('active = "bank"\n[columns]\nbank = ["age"]\nshop = ["spent*"]\n')
+    assert Partition.read(path) == Partition(
+        columns={"bank": ["age"], "shop": ["spent*"]}, active="bank"
+    )
+    path.write_text('[columns]\nbank = "age"\n')
+    with pytest.raises(ParameterError, match=r"who.toml: columns\.bank: .*list"):
+        Partition.read(path)
 
 
 def test_misaligned_parties_are_named(frame: Frame) -> None:

@@ -2,13 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import fnmatch
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from privet.data.frame import Frame
+from privet.arrays import FloatArray
+from privet.config import Config, check_name
+from privet.data.frame import Frame, listing
 from privet.errors import DataError, ParameterError
+from privet.runtime.roles import DEALER
+
+TEST_SIZE = 0.2
+"""The share of the rows that is set aside for testing: the paper's split is 80:20."""
+N_PARTIES = 4
+"""Over how many parties columns are spread where nobody says whose they are: the paper's number."""
+NOBODY = "nobody"
+"""Who gets the columns that nobody shall have."""
+
+Holdings = dict[str, tuple[str, ...]]
+"""The columns of each participant, in the order of the table; the last one has the label."""
+
+
+class Partition(Config):
+    """Whose the columns of a table are, as somebody writes it down."""
+
+    columns: dict[str, list[str]]
+    """Names of columns, or patterns of them, by participant: see `assign_columns`."""
+    active: str | None = None
+    """Who has the label: the last one, if this does not say."""
 
 
 @dataclass(frozen=True)
@@ -19,43 +42,140 @@ class PartyFrame:
     frame: Frame
 
 
-def split_rows(frame: Frame, test_size: float = 0.2, seed: int = 0) -> tuple[Frame, Frame]:
-    """Return training and test rows, shuffled by `seed`; the paper's split is 80:20."""
+def split_rows(
+    frame: Frame, test_size: float = TEST_SIZE, seed: int = 0, *, stratify: bool = False
+) -> tuple[Frame, Frame]:
+    """Return training and test rows, shuffled by `seed`.
+
+    Stratified, both have the same share of each class of the label, as nearly as numbers allow.
+    """
     from sklearn.model_selection import train_test_split
 
     if not 0 < test_size < 1:
         raise ParameterError(f"test-size: must be between 0 and 1, got {test_size:g}")
     if frame.n_samples < 4:
         raise DataError(f"{frame.n_samples} rows are too few to set some aside for testing")
+    classes = None
+    if stratify:
+        if frame.label is None:
+            raise DataError("there is no label to stratify by")
+        classes = frame.label
+        _check_classes(classes)
     try:
         train, test = train_test_split(
-            np.arange(frame.n_samples), test_size=test_size, random_state=seed
+            np.arange(frame.n_samples), test_size=test_size, random_state=seed, stratify=classes
         )
     except ValueError as error:
         raise ParameterError(f"test-size: {error}") from None
     return frame.take(train), frame.take(test)
 
 
+def _check_classes(label: FloatArray) -> None:
+    """Raise DataError unless every class has a row for either part."""
+    values, counts = np.unique(label, return_counts=True)
+    rarest = int(np.argmin(counts))
+    if counts[rarest] < 2:
+        raise DataError(
+            f"the label {values[rarest]:g} is that of a single row, which cannot be in training "
+            "and test alike: get more such rows, or do not stratify"
+        )
+
+
 def split_columns(frame: Frame, n_parties: int) -> list[PartyFrame]:
     """Spread the columns evenly over party1 to partyN; the label goes to the last, as active."""
+    return hand_out(frame, spread_columns(frame.names, n_parties))
+
+
+def spread_columns(names: Sequence[str], n_parties: int, active: str | None = None) -> Holdings:
+    """Spread columns evenly over party1 to partyN; the last has the label, or who is `active`."""
     if n_parties < 2:
         raise ParameterError(f"parties: a federation has at least 2, got {n_parties}")
-    if len(frame.names) < n_parties - 1:
+    if len(names) < n_parties - 1:
         raise ParameterError(
-            f"parties: {len(frame.names)} columns do not go round {n_parties - 1} passive parties"
+            f"parties: {len(names)} columns do not go round {n_parties - 1} passive parties"
         )
-    parts = np.array_split(np.arange(len(frame.names)), n_parties)
+    parts = np.array_split(np.arange(len(names)), n_parties)
+    spread = {
+        f"party{number}": tuple(names[i] for i in part) for number, part in enumerate(parts, 1)
+    }
+    return _active_last(spread, active)
+
+
+def assign_columns(
+    names: Sequence[str], wanted: Mapping[str, Sequence[str]], active: str | None = None
+) -> Holdings:
+    """Give every column to the participant who wants it, by its name or by a pattern.
+
+    In a pattern, * stands for any characters and ? for one. Every column is wanted once; those
+    that nobody shall have are wanted by `nobody`. The last participant has the label, or who is
+    `active`; it alone may want no columns.
+    """
+    taken: dict[str, tuple[str, str]] = {}
+    for party, patterns in wanted.items():
+        check_name(party)
+        if party == DEALER:
+            raise ParameterError(f"columns: {DEALER!r} is the dealer's name, and it has no columns")
+        for pattern in patterns:
+            for name in _matches(names, party, pattern):
+                if name in taken:
+                    other, by = taken[name]
+                    raise ParameterError(
+                        f"columns: {name!r} is given twice, to {other} by {by!r} and to {party} by "
+                        f"{pattern!r}: every column belongs to one participant"
+                    )
+                taken[name] = party, pattern
+    left = [name for name in names if name not in taken]
+    if left:
+        raise ParameterError(
+            f"columns: nobody was given {listing(left)}: give each to a participant, or to "
+            f"{NOBODY!r} to drop it"
+        )
+    held = {
+        party: tuple(name for name in names if taken[name][0] == party)
+        for party in wanted
+        if party != NOBODY
+    }
+    return _active_last(held, active)
+
+
+def _matches(names: Sequence[str], party: str, pattern: str) -> list[str]:
+    """Return the columns that a name or a pattern stands for."""
+    if pattern in names:
+        return [pattern]
+    # Brackets are characters like others: columns have them in their names.
+    literal = pattern.replace("[", "[[]")
+    found = [name for name in names if fnmatch.fnmatchcase(name, literal)]
+    if not found:
+        raise ParameterError(
+            f"columns: {pattern!r} of {party} stands for no column; there are {listing(names)} "
+            "(the label and the id are not among them)"
+        )
+    return found
+
+
+def _active_last(held: Holdings, active: str | None) -> Holdings:
+    """Move the label's holder to the end; raise ParameterError if somebody else has nothing."""
+    if len(held) < 2:
+        raise ParameterError(
+            f"columns: a federation has at least 2 participants, here it has {listing([*held])}"
+        )
+    active = [*held][-1] if active is None else active
+    if active not in held:
+        raise ParameterError(f"active: {active!r} is none of {', '.join(held)}")
+    for party, columns in held.items():
+        if not columns and party != active:
+            raise ParameterError(
+                f"columns: {party} has neither a column nor the label: leave it out"
+            )
+    return {**{party: held[party] for party in held if party != active}, active: held[active]}
+
+
+def hand_out(frame: Frame, held: Holdings) -> list[PartyFrame]:
+    """Return what each participant holds of a table; the last one has the label."""
+    *passive, active = (PartyFrame(party, frame.select(names)) for party, names in held.items())
     return [
-        PartyFrame(
-            name=f"party{number}",
-            frame=replace(
-                frame,
-                names=tuple(frame.names[i] for i in part),
-                columns=frame.columns[part],
-                label=frame.label if number == n_parties else None,
-            ),
-        )
-        for number, part in enumerate(parts, start=1)
+        *(PartyFrame(party.name, replace(party.frame, label=None)) for party in passive),
+        active,
     ]
 
 

@@ -140,7 +140,7 @@ def test_the_label_holder_alone_may_have_no_column() -> None:
 @pytest.mark.parametrize(
     ("wanted", "complaint"),
     [
-        ({"bank": ["a"], "shop": ["b"]}, "nobody was given 'c': .* or to 'nobody' to drop it"),
+        ({"bank": ["a"], "shop": ["b"]}, "'c' left over: .* or drop it by giving it to 'nobody'"),
         ({"bank": ["a", "b"], "shop": ["b", "c"]}, "'b' is given twice, to bank .* to shop"),
         ({"bank": ["*"], "shop": ["c"]}, r"'c' is given twice, to bank by '\*' and to shop by 'c'"),
         (

@@ -156,6 +156,7 @@ def train_federated(
         dealer_link=dealer_link,
         ahead=ahead,
         on_progress=on_progress,
+        names=names,
     )
     return Federated(
         parts=[result.part for result in outcome.results],

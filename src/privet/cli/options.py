@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from privet.data.partition import Partition
 from privet.errors import ParameterError
 from privet.files.job import Job
 from privet.terms.cuts import check_told
@@ -45,3 +47,29 @@ def cut_counts_of(text: str | None, job: Job, n_features: int) -> tuple[int, ...
         )
     check_told(counts, job.told_cuts, job.hyper_parameters().candidates)
     return counts
+
+
+def partition_of(
+    columns: Sequence[str] | None, file: str | None, active: str | None
+) -> tuple[dict[str, list[str]] | None, str | None]:
+    """Return whose columns are whose and who has the label, from what somebody typed.
+
+    What the command line says of the label goes before what a file says.
+    """
+    if not columns:
+        if file is None:
+            return None, active
+        read = Partition.read(file)
+        return read.columns, active or read.active
+    if file is not None:
+        raise ParameterError(f"partition: --columns says it as well as {file}; leave one out")
+    wanted: dict[str, list[str]] = {}
+    for text in columns:
+        party, found, listed = text.partition("=")
+        if not found:
+            raise ParameterError(
+                f"columns: {text!r} is not a participant and its columns, as bank=age,income*"
+            )
+        patterns = (part.strip() for part in listed.split(","))
+        wanted.setdefault(party.strip(), []).extend(part for part in patterns if part)
+    return wanted, active

@@ -13,8 +13,10 @@ from rich.text import Text
 
 from privet.boosting.estimate import Estimate
 from privet.boosting.model import Model
-from privet.boosting.trainer import DEFAULT_PROTOCOL, protocols
+from privet.boosting.trainer import protocols
+from privet.cli.options import partition_of
 from privet.data.datasets import DATASETS
+from privet.data.partition import N_PARTIES
 from privet.errors import ParameterError
 from privet.files.atomic import check_writable
 from privet.files.model_file import save_model
@@ -30,6 +32,9 @@ _PLACES = {
     "own": "dealer on a link of its own",
     "shared": "dealer on the shared link",
 }
+
+
+_DEFAULT = {name: field.default for name, field in Experiment.model_fields.items()}
 
 
 @spelled_out(lambda field: Annotated[field.annotation, typer.Option(help=field.description)])
@@ -49,10 +54,30 @@ def simulate(
             show_default="by the label: 0 and 1?",
         ),
     ] = None,
-    parties: Annotated[int, typer.Option(help="How many; the last one has the label.")] = 4,
-    protocol: Annotated[
-        str, typer.Option(help=f"One of: {', '.join(protocols())}.")
-    ] = DEFAULT_PROTOCOL,
+    parties: Annotated[
+        int | None,
+        typer.Option(help="Spread the columns evenly over so many.", show_default=str(N_PARTIES)),
+    ] = None,
+    columns: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=COLUMN,...",
+            help="Instead: a participant and its columns, by name or pattern (*, ?). Repeat it for "
+            "each; 'nobody' gets what is to be dropped.",
+        ),
+    ] = None,
+    partition: Annotated[
+        str | None,
+        typer.Option(
+            help="The same from a TOML file: its table 'columns' has a list for each NAME."
+        ),
+    ] = None,
+    active: Annotated[
+        str | None, typer.Option(help="Who has the label.", show_default="the last one")
+    ] = None,
+    protocol: Annotated[str, typer.Option(help=f"One of: {', '.join(protocols())}.")] = _DEFAULT[
+        "protocol"
+    ],
     network: Annotated[
         str,
         typer.Option(help=f"Of a secure protocol: {', '.join(NETWORKS)}, or DELAY_MS,MBIT."),
@@ -70,12 +95,23 @@ def simulate(
             help="Behind an emulated network, where a dealer that is there sends: on a link of its "
             "own, on the shared one of the parties, or past them (none)."
         ),
-    ] = "own",
+    ] = _DEFAULT["dealer_link"],
     ahead: Annotated[
         bool, typer.Option("--ahead", help="Deal into files before the clock starts.")
-    ] = False,
-    test_size: Annotated[float, typer.Option(help="Share of the rows set aside to test.")] = 0.2,
-    seed: Annotated[int, typer.Option(help="Chooses the test rows.")] = 0,
+    ] = _DEFAULT["ahead"],
+    test_size: Annotated[
+        float, typer.Option(help="Share of the rows set aside to test.")
+    ] = _DEFAULT["test_size"],
+    seed: Annotated[int, typer.Option(help="Chooses the test rows.")] = _DEFAULT["seed"],
+    stratify: Annotated[
+        bool | None,
+        typer.Option(
+            "--stratify/--no-stratify",
+            help="Set rows aside class by class, so that training and test have the same share of "
+            "each. The paper's data sets are split as for the published figures.",
+            show_default="for a file with classes",
+        ),
+    ] = None,
     report: Annotated[str | None, typer.Option(help="Write the report there, as JSON.")] = None,
     save: Annotated[str | None, typer.Option(help="Write the model there.")] = None,
     **params: Any,
@@ -86,9 +122,12 @@ def simulate(
     for path in (report, save):
         if path is not None:
             check_writable(path)
+    assigned, holder = partition_of(columns, partition, active)
     experiment = Experiment(
         data=data,
         n_parties=parties,
+        columns=assigned,
+        active=holder,
         protocol=protocol,
         network=network,
         cuts=cuts,  # type: ignore[arg-type]  # which is checked there
@@ -100,6 +139,7 @@ def simulate(
         task=task,
         test_size=test_size,
         seed=seed,
+        stratify=stratify,
     )
     with Progress(
         TextColumn("training"),

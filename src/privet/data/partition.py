@@ -127,8 +127,8 @@ def assign_columns(
     left = [name for name in names if name not in taken]
     if left:
         raise ParameterError(
-            f"columns: nobody was given {listing(left)}: give each to a participant, or to "
-            f"{NOBODY!r} to drop it"
+            f"columns: {listing(left)} left over: give each to a participant, or drop it by giving "
+            f"it to {NOBODY!r}"
         )
     held = {
         party: tuple(name for name in names if taken[name][0] == party)

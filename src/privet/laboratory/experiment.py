@@ -6,10 +6,8 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
 
 import numpy as np
-from pydantic import Field
 
 from privet.arrays import FloatArray
 from privet.boosting.binning import bucket_columns
@@ -19,43 +17,37 @@ from privet.boosting.model import Model
 from privet.boosting.part import join
 from privet.boosting.reference import OnTable
 from privet.boosting.trainer import DEFAULT_PROTOCOL, PLAIN, train, train_federated
-from privet.config import Config
 from privet.data.datasets import DATASETS, DataSet, load_dataset
 from privet.data.frame import Frame
-from privet.data.partition import PartyFrame, check_aligned, split_columns, split_rows
+from privet.data.partition import PartyFrame, check_aligned, hand_out, split_rows
 from privet.data.reader import column_names, read_frame
 from privet.errors import DataError
 from privet.federation.party_report import Reveal, reveals
 from privet.laboratory import costs
 from privet.laboratory.report import Bytes, Report, Rounds, Seconds
+from privet.laboratory.scenario import Scenario
 from privet.runtime.network import Network
 from privet.runtime.roles import peak_rss_mb
 from privet.terms.cuts import Cuts
 from privet.terms.objective import Objective, objective_for
-from privet.terms.params import Params, Task
+from privet.terms.params import Params
 from privet.version import __version__
 
 
-class Experiment(Config):
-    """What to run. `params` are hyper-parameters by name; the task comes with the data."""
+class Experiment(Scenario):
+    """What to run. Its defaults and those of `Params` are the command line's, too."""
 
-    data: str
-    n_parties: Annotated[int, Field(ge=2)]
     protocol: str = DEFAULT_PROTOCOL
     network: str = "memory"
-    """How the parties of a secure protocol are connected: see `privet.simulate`."""
+    """How the parties of a secure protocol are connected: see `privet.simulate`. As processes, they
+    take the time that a federation does. Threads (`memory`) are for scripts without a guard on
+    `__main__`, and for suites and objectives that are not part of this package."""
     cuts: Cuts | None = None
     """What the parties tell each other of their numbers of cuts; None: the protocol's default."""
     dealer_link: str = "own"
     """Where a dealer that is there sends, if the network is an emulated one: see there, too."""
     ahead: bool = False
     """Whether correlations are dealt into files before the participants start."""
-    params: dict[str, Any] = Field(default_factory=dict)
-    label: str | None = None
-    id: str | None = None
-    task: Task | None = None
-    test_size: Annotated[float, Field(gt=0, lt=1)] = 0.2
-    seed: Annotated[int, Field(ge=0, lt=1 << 32)] = 0
 
 
 def run(
@@ -66,17 +58,13 @@ def run(
     """Run an experiment and return its model and report."""
     started = time.perf_counter()
     network = Network.parse(experiment.network, experiment.dealer_link)
-    data = load_data(experiment.data, experiment.label, experiment.id, experiment.task)
-    params = Params.parse({"task": data.task, **experiment.params})
-    if data.frame.label is not None:
-        # Before rows are shuffled and set aside, while their numbers are those of the file.
-        try:
-            params.objective.check_label(data.frame.label)
-        except DataError as error:
-            raise DataError(f"{data.name}: {error}") from None
-    train_rows, test_rows = split_rows(data.frame, experiment.test_size, experiment.seed)
-    parties = split_columns(train_rows, experiment.n_parties)
-    new = split_columns(test_rows, experiment.n_parties)
+    data, params = load(experiment)
+    stratified = experiment.stratified(params.objective)
+    held = experiment.holdings(data.frame)
+    train_rows, test_rows = split_rows(
+        data.frame, experiment.test_size, experiment.seed, stratify=stratified
+    )
+    parties, new = hand_out(train_rows, held), hand_out(test_rows, held)
     protocol = experiment.protocol
     cuts = cuts_of(protocol if protocol in SUITES else DEFAULT_PROTOCOL, experiment.cuts)
     trained = train_on(
@@ -91,30 +79,30 @@ def run(
         on_estimate,
         cuts=cuts,
     )
-    model = trained.model
-    plain = model
+    model, plain = trained.model, trained
     if protocol != PLAIN:
-        plain = train_on(parties, new, params, PLAIN, experiment.network, cuts=cuts).model
+        plain = train_on(parties, new, params, PLAIN, experiment.network, cuts=cuts)
     report = Report(
         version=__version__,
         data=data.name,
         protocol=protocol,
         cuts=cuts,
-        n_parties=experiment.n_parties,
+        n_parties=len(parties),
         n_samples=train_rows.n_samples,
         n_test_samples=test_rows.n_samples,
         n_features=len(model.features),
         seed=experiment.seed,
+        stratified=stratified,
         params=params,
         metrics=evaluate(params.objective, trained.predictions, test_rows),
-        plain_metrics=evaluate(params.objective, plain.predict(test_rows.columns), test_rows),
-        same_tests=model.same_tests(plain, train_rows.columns),
+        plain_metrics=evaluate(params.objective, plain.predictions, test_rows),
+        same_tests=model.same_tests(plain.model, _columns(parties)),
         network=experiment.network,
         dealer=_dealer(experiment, network),
         seconds=trained.seconds.model_copy(update={"total": time.perf_counter() - started}),
         estimated_seconds=None
         if trained.cost is None
-        else costs.estimated(trained.cost, network, experiment.n_parties),
+        else costs.estimated(trained.cost, network, len(parties)),
         bytes=trained.bytes,
         rounds=trained.rounds,
         reveals=trained.reveals,
@@ -130,6 +118,24 @@ def _dealer(experiment: Experiment, network: Network) -> str:
     if experiment.ahead:
         return "ahead"
     return "none" if network.delay_ms is None else experiment.dealer_link
+
+
+def _columns(parties: Sequence[PartyFrame]) -> FloatArray:
+    """Return all columns, in the order in which a model has its features."""
+    return np.concatenate([party.frame.columns for party in parties])
+
+
+def load(scenario: Scenario) -> tuple[DataSet, Params]:
+    """Return the data, with a label that can be learned, and the hyper-parameters."""
+    data = load_data(scenario.data, scenario.label, scenario.id, scenario.task)
+    params = Params.parse({"task": data.task, **scenario.params})
+    if data.frame.label is not None:
+        # Before rows are shuffled and set aside, while their numbers are those of the file.
+        try:
+            params.objective.check_label(data.frame.label)
+        except DataError as error:
+            raise DataError(f"{data.name}: {error}") from None
+    return data, params
 
 
 def load_data(data: str, label: str | None, id_: str | None, task: str | None) -> DataSet:
@@ -196,11 +202,10 @@ def train_on(
         bucket_columns(party.name, party.frame.names, party.frame.columns, params.buckets)
         for party in parties
     ]
-    columns = [party.frame.columns for party in new]
     if protocol == PLAIN:
         model = train(bucketed, label, params, protocol, on_table, cuts)
         seconds = time.perf_counter() - started
-        return Trained(model, model.predict(np.concatenate(columns)), Seconds(train=seconds))
+        return Trained(model, model.predict(_columns(new)), Seconds(train=seconds))
     found: list[Estimate] = []
 
     def note(estimate: Estimate) -> None:
@@ -217,7 +222,7 @@ def train_on(
         network=network,
         dealer_link=dealer_link,
         ahead=ahead,
-        new_columns=columns,
+        new_columns=[party.frame.columns for party in new],
         on_table=on_table,
         on_estimate=note,
     )

@@ -76,6 +76,8 @@ class Report(Reported):
     n_test_samples: int
     n_features: int
     seed: int
+    stratified: bool = False
+    """Whether training and test rows have the same share of each class."""
     params: Params
     metrics: dict[str, float | None]
     """On the test rows: rmse; or accuracy and auc (null where the test rows have one class)."""

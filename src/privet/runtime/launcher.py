@@ -44,6 +44,8 @@ TUNED = {
     "MALLOC_MMAP_THRESHOLD_": str(1 << 25),
     "MALLOC_TRIM_THRESHOLD_": str(1 << 30),
 }
+# The likeliest reason for a process that does not come up.
+_GUARD = "a script starts processes under if __name__ == '__main__', or takes network='memory'"
 
 
 @dataclass
@@ -92,21 +94,22 @@ def simulate(
     ahead: bool = False,
     deadline: float = 10.0,
     on_progress: OnProgress | None = None,
+    names: Sequence[str] | None = None,
 ) -> Outcome:
     """Run `program(runtime, data)` at every participant and the dealer.
 
     `inputs[i]` is the data of participant i; the dealer gets None. For processes, the program and
-    its data must be picklable. The dealer is there all the time, and sends on a link as
-    `dealer_link` says (`runtime.network.DEALER_LINKS`); with `ahead` it is done, and has written
-    its files, before the participants start. `on_progress` is called with what the first
-    participant's program says of its progress.
+    its data must be picklable. Participants are party1 and so on, unless they have `names`. The
+    dealer is there all the time, and sends as `runtime.network.DEALER_LINKS` says; with `ahead` it
+    has written its files before the participants start. `on_progress` hears from the first one.
     """
     if n_parties < 2:
         raise ParameterError(f"n_parties: a federation has at least 2, got {n_parties}")
     data = [None] * n_parties if inputs is None else list(inputs)
-    if len(data) != n_parties:
-        raise ParameterError(f"inputs: {len(data)} for {n_parties} participants")
-    names = [f"party{index + 1}" for index in range(n_parties)]
+    names = [*(names or (f"party{index + 1}" for index in range(n_parties)))]
+    for what, given in (("inputs", data), ("names", names)):
+        if len(given) != n_parties:
+            raise ParameterError(f"{what}: {len(given)} for {n_parties} participants")
     kind = Network.parse(network, dealer_link)
     with contextlib.ExitStack() as stack:
         files, computed, started = None, 0.0, time.perf_counter()
@@ -283,7 +286,7 @@ def _await(pipes: dict[Connection, str], on_progress: OnProgress | None) -> dict
             try:
                 message = pipe.recv()
             except EOFError:
-                message = RuntimeError(f"{name} ended without a result")
+                message = RuntimeError(f"{name} ended without a result; {_GUARD}")
             if isinstance(message, _Progress):
                 if on_progress is not None:
                     on_progress(message.done)

@@ -72,6 +72,10 @@ class Objective(ABC):
     """Fraction bits of revealed scores, unless a job says otherwise."""
     metric: ClassVar[str]
     """Which of its metrics to show where there is room for one."""
+    smaller_is_better: ClassVar[frozenset[str]] = frozenset()
+    """Which of its metrics are errors; the others are better the larger they are."""
+    has_classes: ClassVar[bool] = False
+    """Whether labels are classes, of which a sample of rows should have the same shares."""
 
     @abstractmethod
     def largest_sum(self, n_samples: int, l2: Fraction, leaves: int, *, centred: bool) -> Fraction:
@@ -148,6 +152,7 @@ class Regression(Objective):
     even_start = False
     prediction_bits = 12
     metric = "rmse"
+    smaller_is_better = frozenset({"rmse"})
 
     def largest_sum(self, n_samples: int, l2: Fraction, leaves: int, *, centred: bool) -> Fraction:
         """Return N/2, or about half of it where scores start from the mean.
@@ -215,6 +220,7 @@ class Classification(Objective):
     even_start = True  # all samples have one of two gradients
     prediction_bits = 10
     metric = "auc"
+    has_classes = True
 
     def largest_sum(self, n_samples: int, l2: Fraction, leaves: int, *, centred: bool) -> Fraction:
         """Return N: no first derivative is larger than 1."""

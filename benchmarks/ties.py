@@ -96,7 +96,9 @@ def main() -> None:
         for seed in range(arguments.seeds):
             recorder = Recorder()
             with mock.patch.object(Cuts, "_scores", recorder.watching(Cuts._scores)):
-                _, report = run(Experiment(data=name, n_parties=4, seed=seed, params=params))
+                _, report = run(
+                    Experiment(data=name, n_parties=4, network="memory", seed=seed, params=params)
+                )
             found = [errors(level) for _, level in sorted(recorder.levels.items())]
             noise, gaps = zip(*found, strict=True)
             print(

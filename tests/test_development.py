@@ -93,6 +93,7 @@ def test_an_objective_and_a_suite(added: ModuleType, tmp_path: Path) -> None:
             data=str(table),
             n_parties=2,
             protocol="shallow",
+            network="memory",
             task="doubtful",
             params={"tables": 2, "depth": depth},
         )

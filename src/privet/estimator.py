@@ -28,6 +28,7 @@ from privet.arrays import FloatArray
 from privet.boosting.binning import bucket_columns
 from privet.boosting.model import Model
 from privet.boosting.trainer import DEFAULT_PROTOCOL, train
+from privet.data.partition import N_PARTIES
 from privet.errors import DataError, ParameterError
 from privet.terms.cuts import Cuts
 from privet.terms.params import Params, hyper_parameters, spelled_out
@@ -76,7 +77,7 @@ class FederatedEstimator(BaseEstimator):
         self,
         *,
         protocol: str = DEFAULT_PROTOCOL,
-        partition: int | Sequence[Sequence[Any]] | Mapping[str, Sequence[Any]] = 2,
+        partition: int | Sequence[Sequence[Any]] | Mapping[str, Sequence[Any]] = N_PARTIES,
         cuts: Cuts | None = None,
         **params: Any,
     ) -> None:

@@ -23,7 +23,9 @@ from privet.runtime.counter import Cost
 @pytest.mark.parametrize("protocol", ["masked", "paper"])
 def test_the_estimate_is_exact(protocol: str) -> None:
     params = {"tables": 2, "depth": 2, "buckets": 8}
-    experiment = Experiment(data="breast-cancer", n_parties=3, protocol=protocol, params=params)
+    experiment = Experiment(
+        data="breast-cancer", n_parties=3, protocol=protocol, network="memory", params=params
+    )
     told: list[Estimate] = []
     report = run(experiment, on_estimate=told.append)[1]
     (found,) = told

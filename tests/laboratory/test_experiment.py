@@ -20,6 +20,7 @@ from privet.terms.plan import Ownership, Plan
 from tests.boosting.test_federation import within
 
 plain = partial(Experiment, protocol="plain")
+in_threads = partial(Experiment, network="memory")
 CLASSIFICATION = OBJECTIVES["classification"]
 
 
@@ -87,7 +88,7 @@ def test_numbers_of_cuts(tmp_path: Path, cuts: Any) -> None:
     rows = zip(*columns, label, strict=True)
     path.write_text("a,b,c,d,label\n" + "\n".join(",".join(map(str, row)) for row in rows) + "\n")
     params = {"tables": 2, "depth": 2, "buckets": 8}
-    experiment = Experiment(data=str(path), n_parties=2, params=params, cuts=cuts)
+    experiment = in_threads(data=str(path), n_parties=2, params=params, cuts=cuts)
     report = run(experiment)[1]
     assert report.cuts == (cuts or "rounded")
     told = [(r.to, r.count) for r in report.reveals if r.what == "numbers of cuts"]
@@ -186,7 +187,7 @@ def test_parameters_that_make_no_sense() -> None:
 
 def test_a_secure_experiment_reports_its_cost(tmp_path: Path) -> None:
     params = {"tables": 2, "depth": 2, "buckets": 8, "learning_rate": 1.0}
-    secure = Experiment(data="breast-cancer", n_parties=3, protocol="paper", params=params)
+    secure = in_threads(data="breast-cancer", n_parties=3, protocol="paper", params=params)
     told: list[tuple[int, float | None]] = []
     model, report = run(secure, lambda done, loss: told.append((done, loss)))
     plain = run(secure.model_copy(update={"protocol": "plain"}))[1]
@@ -235,7 +236,7 @@ def test_a_secure_experiment_reports_its_cost(tmp_path: Path) -> None:
 
 def test_parties_as_processes_give_the_same_costs() -> None:
     params = {"tables": 1, "depth": 1, "buckets": 4}
-    experiment = Experiment(data="breast-cancer", n_parties=2, protocol="paper", params=params)
+    experiment = in_threads(data="breast-cancer", n_parties=2, protocol="paper", params=params)
     told: list[int] = []
     _, threads = run(experiment)
     _, processes = run(

@@ -81,7 +81,7 @@ def simulate(
     network: Annotated[
         str,
         typer.Option(help=f"Of a secure protocol: {', '.join(NETWORKS)}, or DELAY_MS,MBIT."),
-    ] = "loopback",
+    ] = _DEFAULT["network"],
     cuts: Annotated[
         str | None,
         typer.Option(

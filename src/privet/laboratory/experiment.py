@@ -38,7 +38,7 @@ class Experiment(Scenario):
     """What to run. Its defaults and those of `Params` are the command line's, too."""
 
     protocol: str = DEFAULT_PROTOCOL
-    network: str = "memory"
+    network: str = "loopback"
     """How the parties of a secure protocol are connected: see `privet.simulate`. As processes, they
     take the time that a federation does. Threads (`memory`) are for scripts without a guard on
     `__main__`, and for suites and objectives that are not part of this package."""

@@ -200,7 +200,7 @@ def test_the_paper_s_data(
     """With the paper's parameters and, to be short, fewer tables; docs/masked.md has them all."""
     real_data(name)  # or skip
     params = {"tables": tables, "depth": depth, "buckets": 32, "l2": 1.0, "learning_rate": 1.0}
-    report = run(Experiment(data=name, n_parties=3, protocol="masked", params=params))[1]
+    report = run(Experiment(data=name, n_parties=3, network="memory", params=params))[1]
     assert report.same_tests >= 0.99
     bounds = {"rmse": 0.001, "auc": 0.0005, "accuracy": 0.002}
     for metric, value in report.metrics.items():

@@ -15,6 +15,12 @@ from privet.data.partition import split_rows
 from privet.terms.params import hyper_parameters
 
 
+def _option(name: str) -> Any:
+    command: Any = typer.main.get_command(app)
+    (found,) = (option for option in command.commands["simulate"].params if option.name == name)
+    return found
+
+
 def test_the_command_line_has_the_defaults_of_an_experiment(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -31,6 +37,12 @@ def test_the_command_line_has_the_defaults_of_an_experiment(
     assert given == [Experiment(data="breast-cancer", params=defaults)]
 
 
+def test_the_same_number_of_splits() -> None:
+    assert (
+        _option("splits").default == inspect.signature(privet.compare).parameters["splits"].default
+    )
+
+
 @pytest.mark.parametrize("estimator", [PrivetClassifier, PrivetRegressor])
 def test_estimators_have_them(estimator: Any) -> None:
     parameters = inspect.signature(estimator).parameters
@@ -44,9 +56,7 @@ def test_the_same_number_of_parties(cancer: Frame) -> None:
     assert [len(columns) for columns in held.values()] == [
         len(columns) for columns in fitted.partition_.values()
     ]
-    command: Any = typer.main.get_command(app)
-    (shown,) = [o for o in command.commands["simulate"].params if o.name == "parties"]
-    assert shown.show_default == str(len(held))
+    assert _option("parties").show_default == str(len(held))
 
 
 def test_the_same_test_rows(cancer: Frame) -> None:

@@ -18,8 +18,10 @@ from privet.errors import (
     UnavailableError,
 )
 from privet.files.model_file import load_model, save_model
+from privet.laboratory.comparison import Comparison, compare
 from privet.laboratory.experiment import Experiment, run
 from privet.laboratory.report import Report
+from privet.laboratory.scenario import Scenario
 from privet.terms.params import Params
 from privet.version import __version__
 
@@ -38,6 +40,7 @@ _LAZY = {
 
 __all__ = [
     "DATASETS",
+    "Comparison",
     "DataError",
     "DataSet",
     "Experiment",
@@ -53,8 +56,10 @@ __all__ = [
     "PrivetError",
     "PrivetRegressor",
     "Report",
+    "Scenario",
     "UnavailableError",
     "__version__",
+    "compare",
     "load_dataset",
     "load_model",
     "read_frame",

@@ -73,3 +73,9 @@ def partition_of(
         patterns = (part.strip() for part in listed.split(","))
         wanted.setdefault(party.strip(), []).extend(part for part in patterns if part)
     return wanted, active
+
+
+def given(context: typer.Context) -> set[str]:
+    """Return the parameters that somebody typed, as opposed to those that have their default."""
+    sources = {name: context.get_parameter_source(name) for name in context.params}
+    return {name for name, source in sources.items() if source and source.name == "COMMANDLINE"}

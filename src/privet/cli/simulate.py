@@ -13,15 +13,18 @@ from rich.text import Text
 
 from privet.boosting.estimate import Estimate
 from privet.boosting.model import Model
-from privet.boosting.trainer import protocols
-from privet.cli.options import partition_of
+from privet.boosting.trainer import PLAIN, protocols
+from privet.cli.compare import run_comparison
+from privet.cli.options import given, partition_of
 from privet.data.datasets import DATASETS
 from privet.data.partition import N_PARTIES
 from privet.errors import ParameterError
 from privet.files.atomic import check_writable
 from privet.files.model_file import save_model
+from privet.laboratory.comparison import N_SPLITS
 from privet.laboratory.experiment import Experiment, run
 from privet.laboratory.report import Report
+from privet.laboratory.scenario import Scenario
 from privet.runtime.network import NETWORKS
 from privet.terms.objective import OBJECTIVES
 from privet.terms.params import spelled_out
@@ -34,11 +37,17 @@ _PLACES = {
 }
 
 
+_CLEAR = "everything that is compared is trained in the clear"
+_NOT_COMPARED = {
+    **dict.fromkeys(("protocol", "network", "cuts", "dealer_link", "ahead"), _CLEAR),
+    "save": "many models are compared, and none is kept",
+}
 _DEFAULT = {name: field.default for name, field in Experiment.model_fields.items()}
 
 
 @spelled_out(lambda field: Annotated[field.annotation, typer.Option(help=field.description)])
 def simulate(
+    context: typer.Context,
     data: Annotated[str, typer.Option(help=f"{', '.join(DATASETS)}, or a CSV or Parquet file.")],
     label: Annotated[
         str | None, typer.Option(help="The label's column of a file.", show_default="label")
@@ -114,32 +123,62 @@ def simulate(
     ] = None,
     report: Annotated[str | None, typer.Option(help="Write the report there, as JSON.")] = None,
     save: Annotated[str | None, typer.Option(help="Write the model there.")] = None,
+    compare: Annotated[
+        bool,
+        typer.Option(
+            "--compare",
+            help="Is it worth it? Train the label's holder alone, with each other participant and "
+            "with all, in the clear, and show what each gains.",
+        ),
+    ] = False,
+    splits: Annotated[
+        int, typer.Option(help="With --compare: how many times rows are set aside.")
+    ] = N_SPLITS,
+    plot: Annotated[
+        str | None, typer.Option(help="With --compare: draw it there (.svg or .png).")
+    ] = None,
     **params: Any,
 ) -> None:
-    """Run one experiment on this machine: split a table over parties by columns, train, test."""
+    """Run one experiment on this machine: split a table over parties by columns, train, test.
+
+    With --compare: what would federating gain? With n participants, n + 1 trainings a split.
+    """
+    assigned, holder = partition_of(columns, partition, active)
+    scenario: dict[str, Any] = {
+        "data": data,
+        "n_parties": parties,
+        "columns": assigned,
+        "active": holder,
+        "params": params,
+        "label": label,
+        "id": id_,
+        "task": task,
+        "test_size": test_size,
+        "seed": seed,
+        "stratify": stratify,
+    }
+    typed = given(context)
+    if compare:
+        for name, reason in _NOT_COMPARED.items():
+            if name in typed and (name, protocol) != ("protocol", PLAIN):
+                raise ParameterError(f"{name}: {reason}; leave it out with --compare")
+        run_comparison(Scenario(**scenario), splits, report, plot)
+        return
+    for name in ("splits", "plot"):
+        if name in typed:
+            raise ParameterError(f"{name}: belongs to a comparison; add --compare")
     if report is not None and save is not None and Path(report).resolve() == Path(save).resolve():
         raise ParameterError(f"save: {save} is where the report goes; give another name")
     for path in (report, save):
         if path is not None:
             check_writable(path)
-    assigned, holder = partition_of(columns, partition, active)
     experiment = Experiment(
-        data=data,
-        n_parties=parties,
-        columns=assigned,
-        active=holder,
+        **scenario,
         protocol=protocol,
         network=network,
         cuts=cuts,  # type: ignore[arg-type]  # which is checked there
         dealer_link=dealer_link,
         ahead=ahead,
-        params=params,
-        label=label,
-        id=id_,
-        task=task,
-        test_size=test_size,
-        seed=seed,
-        stratify=stratify,
     )
     with Progress(
         TextColumn("training"),

@@ -90,7 +90,7 @@ def main(tables: int = 50, depth: int = 5, samples: int = 16_512) -> None:
             )
         kept = sum(sizes(folder).values())
         reading = timed(lambda: Checkpoints(folder / "checkpoints", "job", "data").stages())[0]
-        file = PartFile(part, job(tables, depth), "data", RUN)
+        file = PartFile(part, job(tables, depth), "data", RUN, ())
         saving = timed(lambda: save_part(file, folder / "bank.part"))[0]
         size = (folder / "bank.part").stat().st_size
         loading = timed(lambda: load_part(folder / "bank.part"))[0]

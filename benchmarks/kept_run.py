@@ -17,21 +17,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import link_run
+import link_run  # type: ignore[import-not-found]
 import numpy as np
 
 sys.path.insert(0, sys.argv[1])
 os.environ["PYTHONPATH"] = os.pathsep.join((sys.argv[1], str(Path(__file__).parent)))
 
-from privet.arithmetic.prg import fresh_seed  # noqa: E402
-from privet.boosting.binning import bucket_columns  # noqa: E402
-from privet.boosting.federation import Federation, Keeping, PartyData, train  # noqa: E402
-from privet.boosting.model import Feature  # noqa: E402
-from privet.boosting.trainer import cut_counts  # noqa: E402
-from privet.gates.histogram import Shelf  # noqa: E402
-from privet.runtime.launcher import simulate  # noqa: E402
-from privet.terms.params import Params  # noqa: E402
-from privet.terms.plan import Plan  # noqa: E402
+from privet.arithmetic.prg import fresh_seed
+from privet.boosting.binning import bucket_columns
+from privet.boosting.federation import Federation, Keeping, PartyData, train
+from privet.boosting.model import Feature
+from privet.boosting.trainer import cut_counts
+from privet.gates.histogram import Shelf
+from privet.runtime.launcher import simulate
+from privet.terms.params import Params
+from privet.terms.plan import Plan
 
 
 class Folder(Shelf):

@@ -52,8 +52,8 @@ def test_the_tutorial(tmp_path: Path) -> None:
     names = ("bank", "telecom", "shop")
     model = join([load_part(folder / n / "models" / "diagnosis.part").part for n in names])
     assert model.n_tables == 10
-    predicted = read_frame(folder / "predictions.csv", id_column="id")
-    truth = read_frame(folder / "shop" / "truth.csv", id_column="id")
+    predicted = read_frame(folder / "predictions.csv", id="id")
+    truth = read_frame(folder / "shop" / "truth.csv", id="id")
     assert predicted.ids is not None
     assert truth.ids is not None
     assert predicted.ids.tolist() == truth.ids.tolist()

@@ -71,7 +71,7 @@ def test_the_tests_are_the_reference_s_whatever_is_told(task: str) -> None:
         sent.append(estimates[0].online)
         for ledger in found.outcome.ledgers:
             told = [(e.to, e.count) for e in ledger.entries if e.what == "numbers of cuts"]
-            assert told == ([] if cuts == "hidden" else [(("party1", "party2"), 5)])
+            assert told == ([] if cuts == "hidden" else [(("bank", "shop"), 5)])
     assert sent[0] < sent[1] < sent[2]
 
 

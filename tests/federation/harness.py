@@ -18,7 +18,7 @@ from privet.data.partition import split_columns
 from privet.federation.ahead import deal_files, numbered_features
 from privet.federation.dealing import deal
 from privet.federation.events import Event, Tell, silent
-from privet.federation.prediction import load_own_part, predict_batch, read_new_rows
+from privet.federation.prediction import load_own_part, predict_batch
 from privet.federation.request_queue import RequestQueue
 from privet.federation.serving import serve_part
 from privet.federation.session import Seat
@@ -143,9 +143,9 @@ def run(
             return train_part(party, seat, restart=restart)
         file = load_own_part(party, local.part(name), None)
         if verb == "serve":
-            served = read_new_rows(party, file, folder / "train.csv")
+            served = party.read_new_rows(file.encoders, folder / "train.csv")
             return serve_part(file, served, seat, queue if name == local.recipient else None)
-        return predict_batch(file, read_new_rows(party, file, folder / "new.csv"), seat)
+        return predict_batch(file, party.read_new_rows(file.encoders, folder / "new.csv"), seat)
 
     def guard(name: str, body: Callable[[str], Any]) -> None:
         try:

@@ -318,7 +318,7 @@ def test_nan_labels_and_empty_files_are_found_before_anybody_is_met(tmp_path: Pa
     lines[3] = lines[3].rsplit(",", 1)[0] + ","
     data.write_text("\n".join(lines) + "\n")
     found = run(local, "train", absent=("bank", "dealer"))
-    with pytest.raises(DataError, match=r"train\.csv: the label of row 3 is nan"):
+    with pytest.raises(DataError, match=r"train\.csv: the label of row 3 is missing"):
         raise found.errors["shop"]
     data.write_text("")
     found = run(local, "train", absent=("bank", "dealer"))

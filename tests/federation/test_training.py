@@ -34,8 +34,8 @@ def plain_model(local: LocalFederation) -> Model:
     frames = {
         name: read_frame(
             local.folder / name / "train.csv",
-            id_column="id",
-            label_column="label" if name == local.recipient else None,
+            id="id",
+            label="label" if name == local.recipient else None,
         )
         for name in local.names
     }

@@ -18,6 +18,8 @@ import pytest
 
 from privet.boosting.model import Feature
 from privet.boosting.part import LabelUnit, ModelPart
+from privet.data.encoder import Encoder
+from privet.data.kinds import CATEGORY, NUMBER
 from privet.errors import ModelError
 from privet.files import records
 from privet.files.job import Job
@@ -53,7 +55,8 @@ def file(unit: LabelUnit | None = None, run: str = "a run") -> PartFile:
             ],
         }
     )
-    return PartFile(part(unit), job, "data", run)
+    encoders = (Encoder("a", NUMBER), Encoder("c", CATEGORY, ("x", "y")))
+    return PartFile(part(unit), job, "data", run, encoders, ("no", "yes"))
 
 
 @pytest.mark.parametrize("unit", [None, LabelUnit(0.1, 4.0)])
@@ -109,7 +112,7 @@ def test_any_arrow_library_reads_it(tmp_path: Path) -> None:
     path = tmp_path / "bank.part"
     save_part(file(), path)
     _, header, tables = opened(path)
-    assert (header["format"], header["version"], header["tables"]) == ("privet-part", 3, 3)
+    assert (header["format"], header["version"], header["tables"]) == ("privet-part", 4, 3)
     assert (header["part"]["depth"], header["part"]["outputs"]) == (2, 1)
     (row,) = tables[1].to_pylist()
     assert row == {
@@ -137,7 +140,7 @@ def test_a_changed_bit_is_noticed(tmp_path: Path) -> None:
     ("key", "value", "complaint"),
     [
         ("format", "privet-model", "not a part file"),
-        ("version", 4, "part file version 4; this software reads version 3: use the release"),
+        ("version", 5, "part file version 5; this software reads version 4: use the release"),
         ("colour", "red", "damaged: .*colour"),
         ("model", "another", "damaged: its name is not that of its content"),
         ("job", {}, "damaged: .*participants"),
@@ -240,7 +243,7 @@ def test_extension_types_are_refused(tmp_path: Path) -> None:
         (b'{"format":"privet-model","version":1}', "not a part file of this software"),
         (
             b'{"seal":"0","format":"privet-part","version":2,"part":{}}',
-            "part file version 2; this software reads version 3: use the release that wrote it, "
+            "part file version 2; this software reads version 4: use the release that wrote it, "
             "or train again",
         ),
         (b"\xff\xff\xff\xff", "not a part file of this software"),

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from privet import DataError, Experiment, ParameterError, run
+from privet.data.datasets import load_dataset
 from privet.data.partition import split_columns, split_rows
-from privet.laboratory.experiment import evaluate, load_data, train_on
+from privet.laboratory.experiment import evaluate, train_on
 from privet.runtime.counter import Counter
 from privet.suites.paper.suite import PaperSuite
 from privet.suites.suite import OwnData
@@ -98,13 +99,13 @@ def test_numbers_of_cuts(tmp_path: Path, cuts: Any) -> None:
 
 def test_data_that_cannot_be_had(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"'no-such' is neither a file nor a data set; .*syn-a"):
-        load_data("no-such", None, None, None)
+        plain(data="no-such").load()
     with pytest.raises(DataError, match="breast-cancer has its own label; leave --label out"):
-        load_data("breast-cancer", "y", None, None)
+        plain(data="breast-cancer", label="y").load()
     path = tmp_path / "t.csv"
     path.write_text("a,b\n1,2\n")
     with pytest.raises(DataError, match="no column 'label'; name the label's column with --label"):
-        load_data(str(path), None, None, None)
+        plain(data=str(path)).load()
 
 
 def test_parameters_are_checked() -> None:
@@ -115,21 +116,21 @@ def test_parameters_are_checked() -> None:
 
 
 def test_the_active_party_needs_a_label() -> None:
-    frame = load_data("breast-cancer", None, None, None).frame
+    frame = load_dataset("breast-cancer").frame
     parties = split_columns(frame, 3)
     with pytest.raises(DataError, match="party2 is the active participant and has no label"):
         train_on(parties[:2], parties[:2], Params(task="classification"), "plain")
 
 
 def test_auc_of_one_class_is_undefined() -> None:
-    frame = load_data("breast-cancer", None, None, None).frame
+    frame = load_dataset("breast-cancer").frame
     assert frame.label is not None
     ones = frame.take(np.flatnonzero(frame.label == 1))
     assert evaluate(CLASSIFICATION, np.ones(ones.n_samples), ones)["auc"] is None
 
 
 def test_metrics_are_of_the_test_rows() -> None:
-    data = load_data("breast-cancer", None, None, None)
+    data = load_dataset("breast-cancer")
     _, test = split_rows(data.frame, 0.2, 0)
     model, report = run(plain(data="breast-cancer", n_parties=3))
     assert test.label is not None
@@ -152,7 +153,7 @@ def test_a_bad_label_is_found_wherever_it_ends_up(tmp_path: Path, bad: str, row:
     labels[row] = bad
     path = _write(tmp_path / "t.csv", labels)
     experiment = plain(data=str(path), n_parties=2, task="classification")
-    with pytest.raises(DataError, match=rf"^t\.csv: the label of row {row + 1} is"):
+    with pytest.raises(DataError, match=rf"t\.csv: the label .*row {row + 1}\b"):
         run(experiment)
 
 
@@ -165,7 +166,7 @@ def test_the_id_column_is_no_feature(tmp_path: Path) -> None:
 def test_misaligned_parties_do_not_train() -> None:
     from privet.data.partition import PartyFrame
 
-    frame = load_data("breast-cancer", None, None, None).frame
+    frame = load_dataset("breast-cancer").frame
     bank, shop = split_columns(frame, 2)
     shop = PartyFrame("shop", shop.frame.take(np.arange(569)[::-1].copy()))
     with pytest.raises(DataError, match="another id at shop"):
@@ -173,7 +174,7 @@ def test_misaligned_parties_do_not_train() -> None:
 
 
 def test_accuracy_is_at_even_odds() -> None:
-    frame = load_data("breast-cancer", None, None, None).frame
+    frame = load_dataset("breast-cancer").frame
     for probability, share in ((0.5, 357 / 569), (0.5 - 1e-9, 212 / 569)):
         predicted = np.full(frame.n_samples, probability)
         assert evaluate(CLASSIFICATION, predicted, frame)["accuracy"] == share
@@ -199,7 +200,7 @@ def test_a_secure_experiment_reports_its_cost(tmp_path: Path) -> None:
     assert report.metrics["auc"] is not None
     assert report.plain_metrics["auc"] is not None
     assert abs(report.metrics["auc"] - report.plain_metrics["auc"]) < 0.02
-    _, test = split_rows(load_data("breast-cancer", None, None, None).frame, 0.2, 0)
+    _, test = split_rows(load_dataset("breast-cancer").frame, 0.2, 0)
     rounded = np.floor(model.score(test.columns)[0] * 2.0**10 + 0.5) / 2.0**10
     predicted = evaluate(CLASSIFICATION, sigmoid(rounded), test)
     assert predicted == pytest.approx(report.metrics)  # what was revealed is what the parts give

@@ -60,7 +60,7 @@ def test_a_file_is_split_class_by_class(people: str, stratify: bool | None) -> N
     experiment = Experiment(data=people, stratify=stratify, protocol="plain", params=FEW)
     model, report = run(experiment)
     assert report.stratified is (stratify is not False)
-    frame = read_frame(people, label_column="label")
+    frame = read_frame(people, label="label")
     _, test = split_rows(frame, 0.2, 0, stratify=report.stratified)
     assert test.label is not None
     assert report.metrics == OBJECTIVES["classification"].metrics(

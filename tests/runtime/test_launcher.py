@@ -136,5 +136,8 @@ def test_networks() -> None:
 def test_what_cannot_be_run() -> None:
     with pytest.raises(ParameterError, match="at least 2"):
         simulate(dot, 1)
+    for names in (["bank", "bank"], ["bank", "dealer"], ["bank"]):
+        with pytest.raises(ParameterError, match="names: 1 for 2 participants"):
+            simulate(dot, 2, VECTORS[:2], names=names)
     with pytest.raises(ParameterError, match="2 for 3 participants"):
         simulate(dot, 3, VECTORS[:2])

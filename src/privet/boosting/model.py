@@ -12,6 +12,8 @@ import numpy as np
 
 from privet.arrays import BoolArray, FloatArray, IndexArray
 from privet.config import printable
+from privet.data.encoder import Encoder
+from privet.data.kinds import NUMBER
 from privet.errors import DataError, ModelError
 from privet.terms.objective import LARGEST, OBJECTIVES, Objective
 
@@ -62,6 +64,8 @@ class Model:
     """What the feature is compared with: (tables, depth)."""
     leaf_values: FloatArray
     """What a table adds to the scores, the learning rate included: (tables, outputs, 2^depth)."""
+    encoders: tuple[Encoder, ...] = ()
+    """What made the features of columns; none where they are numbers as they are."""
 
     def __post_init__(self) -> None:
         for name, kind in _ARRAYS.items():
@@ -84,6 +88,10 @@ class Model:
             raise ModelError(f"a {self.task} has {outputs} base score(s)")
         if self.feature.min() < 0 or self.feature.max() >= len(self.features):
             raise ModelError(f"a test names a feature that is not one of the {len(self.features)}")
+        if self.encoders and self.feature_names != tuple(
+            name for encoder in self.encoders for name in encoder.features
+        ):
+            raise ModelError("its encoders make other features than it tests")
         if self.bucket.min() < 0:
             raise ModelError("a test names a negative bucket")
         if np.isnan(self.threshold).any():
@@ -94,7 +102,7 @@ class Model:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Model):
             return NotImplemented
-        scalars = ("task", "features")
+        scalars = ("task", "features", "encoders")
         return all(getattr(self, name) == getattr(other, name) for name in scalars) and all(
             np.array_equal(getattr(self, name), getattr(other, name)) for name in _ARRAYS
         )
@@ -190,10 +198,8 @@ class Model:
 
     def describe_test(self, table: int, level: int) -> str:
         """Say a test in words, without its owner."""
-        name = self.features[self.feature[table, level]].name
-        threshold = self.threshold[table, level]
-        if np.isposinf(threshold):
-            return f"{name}: any value"
-        if np.isneginf(threshold):
-            return f"{name} is missing"
-        return f"{name} < {threshold:.6g}"
+        feature = int(self.feature[table, level])
+        name = self.features[feature].name
+        made = [encoder for encoder in self.encoders for _ in encoder.features]
+        encoder = made[feature] if made else Encoder(name, NUMBER)
+        return encoder.describe(name, float(self.threshold[table, level]))

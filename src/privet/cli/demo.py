@@ -52,7 +52,7 @@ def demo(
             label = " and the label" if party.frame.label is not None else ""
             console.print(f"  {name:10}{len(party.frame.names)} columns{label}")
         seconds = {verb: _run(local, verb, console) for verb in ("train", "predict")}
-        predicted = read_frame(local.predictions, id_column="id")
+        predicted = read_frame(local.predictions, id="id")
         bucketed = bucket_columns("all", rows.names, rows.columns, params.buckets)
         assert rows.label is not None
         plain = train([bucketed], rows.label, params)

@@ -23,7 +23,7 @@ from privet.federation.dealing import deal
 from privet.federation.events import Event, Tell
 from privet.federation.http import endpoint
 from privet.federation.party_report import PartyReport, Reveal
-from privet.federation.prediction import load_own_part, predict_batch, read_new_rows
+from privet.federation.prediction import load_own_part, predict_batch
 from privet.federation.request_queue import RequestQueue
 from privet.federation.serving import serve_part
 from privet.federation.session import WAIT_SECONDS, Seat
@@ -198,7 +198,7 @@ def predict(
             check_writable(out)
         own = PartyFile.load(party)
         file, agreed = _model(own, model, job)
-        rows = read_new_rows(own, file, data)
+        rows = own.read_new_rows(file.encoders, data)
         outcome, found = predict_batch(file, rows, _seat(own, agreed, wait, tell))
         recipient = agreed.names[agreed.recipient_index]
         text = f"the predictions of {rows.n_samples:,} rows went to {recipient}"
@@ -229,7 +229,7 @@ def serve(
     with telling(log_format) as tell:
         own = PartyFile.load(party)
         file, agreed = _model(own, model, job)
-        rows = read_new_rows(own, file, data or own.data.path)
+        rows = own.read_new_rows(file.encoders, data)
         seat = _seat(own, agreed, wait, tell)
         if own.name != agreed.names[agreed.recipient_index]:
             _tell_reveals(serve_part(file, rows, seat), tell)

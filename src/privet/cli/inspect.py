@@ -12,9 +12,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from privet.boosting.binning import bucket_columns
 from privet.boosting.estimate import DEALERS, time_of
 from privet.boosting.estimate import estimate as estimate_training
+from privet.boosting.preparation import prepare
 from privet.cli.options import JobFile, PartyOption, columns_of, cut_counts_of
 from privet.errors import ParameterError
 from privet.federation.ahead import numbered_features
@@ -57,6 +57,7 @@ def inspect(
 
 def _describe(file: PartFile) -> dict[str, Any]:
     part = file.part
+    encoders = {name: encoder for encoder in file.encoders for name in encoder.features}
     counts = np.bincount(part.feature.reshape(-1), minlength=len(part.features))
     order = np.argsort(-counts, kind="stable")
     return {
@@ -65,12 +66,18 @@ def _describe(file: PartFile) -> dict[str, Any]:
         "party": part.party,
         "task": part.task,
         "protocol": part.protocol,
+        "classes": list(file.classes),
         "tables": [
             [
                 {
                     "feature": part.features[feature].name,
                     "owner": part.features[feature].owner,
                     "threshold": None if np.isnan(threshold) else str(threshold),
+                    "test": None
+                    if np.isnan(threshold)
+                    else encoders[part.features[feature].name].describe(
+                        part.features[feature].name, float(threshold)
+                    ),
                 }
                 for feature, threshold in zip(features, thresholds, strict=True)
             ]
@@ -90,9 +97,7 @@ def _describe(file: PartFile) -> dict[str, Any]:
 
 
 def _in_words(test: dict[str, Any]) -> str:
-    if test["threshold"] is None:
-        return f"{test['feature']} (of {test['owner']})"
-    return f"{test['feature']} < {float(test['threshold']):.6g}"
+    return test["test"] or f"{test['feature']} (of {test['owner']})"
 
 
 def cuts(
@@ -102,16 +107,17 @@ def cuts(
 ) -> None:
     """Show what a training will tell of your columns: how many cuts each has, as the job says."""
     own, agreed = PartyFile.load(party), Job.read(job)
-    frame, buckets = own.read_rows(agreed.role(own.name)), agreed.hyper_parameters().buckets
-    columns = bucket_columns(own.name, frame.names, frame.columns, buckets)
-    told = told_cuts(columns.filled_cuts, agreed.told_cuts, buckets - 1)
+    params = agreed.hyper_parameters()
+    frame = own.read_rows(agreed.role(own.name))
+    columns = prepare(own.name, frame, params, own.data.positive).columns
+    told = told_cuts(columns.filled_cuts, agreed.told_cuts, params.candidates)
     if as_json:
-        typer.echo(json.dumps(told and dict(zip(frame.names, told, strict=True)), indent=2))
+        typer.echo(json.dumps(told and dict(zip(columns.names, told, strict=True)), indent=2))
         return
     if told is None:
         typer.echo("the job has nothing told of numbers of cuts", err=True)
         return
-    for name, count in zip(frame.names, told, strict=True):
+    for name, count in zip(columns.names, told, strict=True):
         typer.echo(f"{name}: {count}", err=True)
     typer.echo(",".join(str(count) for count in told))
 

@@ -8,14 +8,24 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Table
-from rich.text import Text
 
 from privet.boosting.estimate import Estimate
-from privet.boosting.model import Model
 from privet.boosting.trainer import PLAIN, protocols
 from privet.cli.compare import run_comparison
+from privet.cli.experiment_view import show_experiment
 from privet.cli.options import given, partition_of
+from privet.cli.table_options import (
+    Categorical,
+    Decimal,
+    Drop,
+    Encoding,
+    Missing,
+    Names,
+    Positive,
+    Separator,
+    Types,
+    table_of,
+)
 from privet.data.datasets import DATASETS
 from privet.data.partition import N_PARTIES
 from privet.errors import ParameterError
@@ -23,19 +33,10 @@ from privet.files.atomic import check_writable
 from privet.files.model_file import save_model
 from privet.laboratory.comparison import N_SPLITS
 from privet.laboratory.experiment import Experiment, run
-from privet.laboratory.report import Report
 from privet.laboratory.scenario import Scenario
 from privet.runtime.network import NETWORKS
 from privet.terms.objective import OBJECTIVES
 from privet.terms.params import spelled_out
-
-_TABLES_SHOWN = 10
-_PLACES = {
-    "ahead": "correlations dealt ahead",
-    "own": "dealer on a link of its own",
-    "shared": "dealer on the shared link",
-}
-
 
 _CLEAR = "everything that is compared is trained in the clear"
 _NOT_COMPARED = {
@@ -48,7 +49,12 @@ _DEFAULT = {name: field.default for name, field in Experiment.model_fields.items
 @spelled_out(lambda field: Annotated[field.annotation, typer.Option(help=field.description)])
 def simulate(
     context: typer.Context,
-    data: Annotated[str, typer.Option(help=f"{', '.join(DATASETS)}, or a CSV or Parquet file.")],
+    data: Annotated[
+        str,
+        typer.Option(
+            help=f"{', '.join(DATASETS)}, or a table: CSV, Parquet, Arrow, a folder of them."
+        ),
+    ],
     label: Annotated[
         str | None, typer.Option(help="The label's column of a file.", show_default="label")
     ] = None,
@@ -60,9 +66,18 @@ def simulate(
         str | None,
         typer.Option(
             help=f"What to learn from a file: {', '.join(OBJECTIVES)}.",
-            show_default="by the label: 0 and 1?",
+            show_default="by the label: text, 0 and 1?",
         ),
     ] = None,
+    positive: Positive = None,
+    drop: Drop = None,
+    categorical: Categorical = None,
+    types: Types = None,
+    missing: Missing = None,
+    names: Names = None,
+    separator: Separator = None,
+    encoding: Encoding = None,
+    decimal: Decimal = None,
     parties: Annotated[
         int | None,
         typer.Option(help="Spread the columns evenly over so many.", show_default=str(N_PARTIES)),
@@ -152,6 +167,17 @@ def simulate(
         "params": params,
         "label": label,
         "id": id_,
+        "table": table_of(
+            drop=drop,
+            categorical=categorical,
+            types=types,
+            missing=missing,
+            names=names,
+            separator=separator,
+            encoding=encoding,
+            decimal=decimal,
+            positive=positive,
+        ),
         "task": task,
         "test_size": test_size,
         "seed": seed,
@@ -207,80 +233,4 @@ def simulate(
         save_model(model, save)
     if report is not None:
         outcome.write(report)
-    _show(model, outcome)
-
-
-def _show(model: Model, report: Report) -> None:
-    console = Console()
-    tests = Table(title="Learned tests", title_justify="left")
-    tests.add_column("table", justify="right")
-    for level in range(model.depth):
-        tests.add_column(f"level {level}", overflow="fold")
-    for table in range(min(model.n_tables, _TABLES_SHOWN)):
-        tests.add_row(
-            str(table + 1), *(Text(_in_words(model, table, level)) for level in range(model.depth))
-        )
-    console.print(tests)
-    if model.n_tables > _TABLES_SHOWN:
-        console.print(f"and {model.n_tables - _TABLES_SHOWN} more tables (--save, --report)")
-
-    console.print(
-        f"\n{report.data}: {report.n_samples} training rows, {report.n_features} features over "
-        f"{report.n_parties} parties, protocol {report.protocol}, "
-        f"trained in {report.seconds.train:.2f} s",
-        highlight=False,
-        markup=False,
-    )
-    metrics = Table()
-    metrics.add_column(f"on {report.n_test_samples} test rows")
-    metrics.add_column("value", justify="right")
-    secure = report.protocol != "plain"
-    if secure:
-        metrics.add_column("plain", justify="right")
-    for name, value in report.metrics.items():
-        plain = [_metric(report.plain_metrics[name])] if secure else []
-        metrics.add_row(name, _metric(value), *plain)
-    console.print(metrics)
-    if secure:
-        _show_costs(console, report)
-
-
-def _metric(value: float | None) -> str:
-    return "undefined: one class" if value is None else f"{value:.4f}"
-
-
-def _show_costs(console: Console, report: Report) -> None:
-    """Show what a secure training took, and what left it in the clear."""
-    seconds, sizes, rounds = report.seconds, report.bytes, report.rounds
-    costs = Table(title=f"Training over network {report.network}", title_justify="left")
-    for name in ("", "time", "sent", "rounds"):
-        costs.add_column(name, justify="right" if name else "left")
-    dealt = "offline (dealt ahead)" if report.dealer == "ahead" else "offline (dealer)"
-    rows = (
-        ("setup", seconds.setup, sizes.setup_total, ""),
-        ("online", seconds.online, sizes.online_total, f"{rounds.total:,}"),
-        (dealt, seconds.ahead or seconds.offline, sizes.offline_total, ""),
-    )
-    for name, time, size, count in rows:
-        costs.add_row(name, f"{time:.2f} s", f"{size / 1e6:,.1f} MB", count)
-    console.print(costs)
-    if report.estimated_seconds is not None:
-        times = Table(title="Time by where the dealer is", title_justify="left")
-        for name in ("", "estimated", "measured"):
-            times.add_column(name, justify="right" if name else "left")
-        for dealer, estimated in report.estimated_seconds.model_dump().items():
-            measured = f"{seconds.train:.1f} s" if dealer == report.dealer else ""
-            times.add_row(_PLACES[dealer], f"{estimated:.1f} s", measured)
-        console.print(times)
-    told = Table(title="Revealed", title_justify="left")
-    for name in ("what", "to", "how many"):
-        told.add_column(name, justify="right" if name == "how many" else "left")
-    for reveal in report.reveals:
-        everybody = len(reveal.to) == report.n_parties
-        told.add_row(reveal.what, "all" if everybody else ", ".join(reveal.to), f"{reveal.count:,}")
-    console.print(told)
-
-
-def _in_words(model: Model, table: int, level: int) -> str:
-    owner = model.features[model.feature[table, level]].owner
-    return f"{model.describe_test(table, level)} ({owner})"
+    show_experiment(model, outcome)

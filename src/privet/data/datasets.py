@@ -31,6 +31,8 @@ class DataSet:
     task: str
     """The name of the objective."""
     frame: Frame
+    classes: tuple[str, ...] = ("0", "1")
+    """The names of the label's classes, if it has any: the positive one is the last."""
 
 
 def load_dataset(name: str) -> DataSet:
@@ -77,7 +79,7 @@ def _real(file_name: str, fetch: Callable[[], Frame]) -> Frame:
     """Read a file of the folder in PRIVET_DATA, or fetch what it would hold."""
     folder = os.environ.get("PRIVET_DATA")
     if folder and (path := Path(folder) / file_name).exists():
-        return read_frame(path, id_column="id", label_column="label")
+        return read_frame(path, id="id", label="label")
     try:
         return fetch()
     except OSError as error:  # what urllib raises without a network

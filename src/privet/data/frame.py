@@ -1,6 +1,6 @@
-"""A frame: rows that belong to samples, named numeric columns, and perhaps ids and a label.
+"""A frame: rows that belong to samples, named columns, and perhaps ids and a label.
 
-Missing values are NaN.
+All cells are numbers, NaN where they are missing; what they mean, the frame says.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ import numpy as np
 from privet.arrays import FloatArray, IndexArray
 from privet.config import printable
 from privet.data.ids import Ids
+from privet.data.kinds import NUMBERS, Content
 from privet.errors import DataError
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Frame:
     """Columns of the same samples."""
 
@@ -25,12 +26,21 @@ class Frame:
     """A row a column, so that each column lies together in memory: (n_columns, n_samples)."""
     ids: Ids | None = None
     label: FloatArray | None = None
+    contents: tuple[Content, ...] = ()
+    """What each column means; all are numbers if nothing is said."""
+    label_content: Content = NUMBERS
+    warnings: tuple[str, ...] = ()
+    """What its owner should know of it."""
 
     def __post_init__(self) -> None:
         if self.columns.ndim != 2 or len(self.names) != len(self.columns):
             raise DataError(
                 f"{len(self.names)} column names for columns of shape {self.columns.shape}"
             )
+        if not self.contents:
+            object.__setattr__(self, "contents", (NUMBERS,) * len(self.names))
+        if len(self.contents) != len(self.names):
+            raise DataError(f"{len(self.contents)} meanings of {len(self.names)} columns")
         refuse_repeats(self.names, "column")
         for number, name in enumerate(self.names, start=1):
             if not printable(name):
@@ -53,8 +63,12 @@ class Frame:
         for name in names:
             if name not in position:
                 raise DataError(f"there is no column {name!r}; there are {listing(self.names)}")
+        chosen = [position[name] for name in names]
         return replace(
-            self, names=tuple(names), columns=self.columns[[position[name] for name in names]]
+            self,
+            names=tuple(names),
+            columns=self.columns[chosen],
+            contents=tuple(self.contents[i] for i in chosen),
         )
 
     def take(self, rows: IndexArray) -> Frame:

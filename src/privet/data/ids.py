@@ -160,7 +160,7 @@ def _whole(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
     if len(bad):
         raise DataError(
             f"the id column {name!r} holds fractions, or numbers that are not exact as such: row "
-            f"{bad[0] + 1} has {values[bad[0]]!r}; write ids as text or whole numbers"
+            f"{bad[0] + 1} has {values[bad[0]]:.17g}; write ids as text or whole numbers"
         )
     whole = pa.array(np.where(there, values, 0).astype(np.int64), mask=~there)
     return pa.chunked_array([whole])

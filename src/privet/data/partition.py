@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fnmatch
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -11,6 +10,7 @@ import numpy as np
 from privet.arrays import FloatArray
 from privet.config import Config, check_name
 from privet.data.frame import Frame, listing
+from privet.data.kinds import fits
 from privet.errors import DataError, ParameterError
 from privet.runtime.roles import DEALER
 
@@ -142,9 +142,7 @@ def _matches(names: Sequence[str], party: str, pattern: str) -> list[str]:
     """Return the columns that a name or a pattern stands for."""
     if pattern in names:
         return [pattern]
-    # Brackets are characters like others: columns have them in their names.
-    literal = pattern.replace("[", "[[]")
-    found = [name for name in names if fnmatch.fnmatchcase(name, literal)]
+    found = [name for name in names if fits(name, pattern)]
     if not found:
         raise ParameterError(
             f"columns: {pattern!r} of {party} stands for no column; there are {listing(names)} "

@@ -12,7 +12,6 @@ from privet.arrays import FloatArray
 from privet.boosting.inference import predict, tell_unit
 from privet.data.frame import Frame
 from privet.data.ids import Ids
-from privet.data.reader import read_frame
 from privet.errors import ModelError
 from privet.federation.agreement import Statement, agree
 from privet.federation.ids import digest_of, refuse_other_ids
@@ -59,11 +58,6 @@ def load_own_part(party: PartyFile, path: str | Path, job: Job | None) -> PartFi
                     f"{path}: was trained with {key}: {value}, and the job says {job.work()[key]}"
                 )
     return file
-
-
-def read_new_rows(party: PartyFile, file: PartFile, path: str | Path) -> Frame:
-    """Read the columns that our part of a model tests, or might."""
-    return read_frame(path, id_column=party.data.id, columns=list(file.part.own_features))
 
 
 def predict_batch(

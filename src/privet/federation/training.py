@@ -10,11 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from privet.boosting.binning import bucket_columns
 from privet.boosting.estimate import estimate
 from privet.boosting.federation import Keeping, PartyData, TrainingState, train
+from privet.boosting.preparation import Prepared, prepare
 from privet.data.ids import Ids
-from privet.errors import DataError, ModelError, ParameterError
+from privet.data.sources.source import naming
+from privet.errors import ModelError, ParameterError
 from privet.federation.agreement import Agreement, Statement, agree
 from privet.federation.ahead import Dealt
 from privet.federation.events import Event, Tell
@@ -42,6 +43,7 @@ class _Own:
     """What a participant brings along, and what it may have from an earlier run."""
 
     data: PartyData
+    prepared: Prepared
     ids: Ids
     digest: str
     checkpoints: Checkpoints
@@ -105,7 +107,8 @@ def train_part(party: PartyFile, seat: Seat, *, restart: bool = False) -> tuple[
         else:
             record = program.nothing_left()
     # Everybody has said goodbye, so everybody has its last checkpoint.
-    file = PartFile(record.result, job, own.digest, program.last_run)
+    ready = own.prepared
+    file = PartFile(record.result, job, own.digest, program.last_run, ready.encoders, ready.classes)
     save_part(file, own.path)
     own.checkpoints.clear()
     report = party_report(
@@ -240,13 +243,9 @@ def _prepare(party: PartyFile, job: Job, restart: bool) -> _Own:
     """Read and check all that is ours, before anybody is bothered."""
     frame = party.read_rows(job.role(party.name))
     params = job.hyper_parameters()
-    if frame.label is not None:
-        try:
-            params.objective.check_label(frame.label)
-        except DataError as error:
-            raise DataError(f"{party.data.path}: {error}") from None
-    columns = bucket_columns(party.name, frame.names, frame.columns, params.buckets)
-    data = PartyData(columns, frame.label)
+    with naming(party.data.where):
+        prepared = prepare(party.name, frame, params, party.data.positive)
+    data = PartyData(prepared.columns, prepared.label)
     digest = data_digest(data)
     folder = make_folder(party.folder)
     path = folder / f"{job.name}.part"
@@ -271,10 +270,11 @@ def _prepare(party: PartyFile, job: Job, restart: bool) -> _Own:
     dealt = None
     if party.correlations is not None:
         dealt = Dealt.find(
-            party.correlations, folder, job, party.name, columns, going_on=bool(stages)
+            party.correlations, folder, job, party.name, data.columns, going_on=bool(stages)
         )
     return _Own(
         data=data,
+        prepared=prepared,
         ids=frame.ids,
         digest=digest,
         checkpoints=checkpoints,

@@ -14,6 +14,7 @@ from privet.errors import InputError, ModelError
 from privet.files.atomic import write_atomically
 from privet.files.records import (
     PER_LEVEL,
+    EncoderRecord,
     FeatureRecord,
     Index,
     Infinity,
@@ -23,7 +24,7 @@ from privet.files.records import (
 from privet.terms.params import Task
 
 FORMAT = "privet-model"
-VERSION = 2
+VERSION = 3
 _LeafValues = Annotated[list[float], Field(max_length=1 << 10), FailFast()]
 _PerOutput = Field(min_length=1, max_length=1000)
 
@@ -49,6 +50,8 @@ class _HeadRecord(Checked):
 class _ModelRecord(_HeadRecord):
     base_score: Annotated[list[float], _PerOutput]
     """For every output, its score before the first table."""
+    encoders: Annotated[list[EncoderRecord], FailFast()] = Field(default_factory=list)
+    """Version 2 has none: its columns are numbers."""
     tables: Annotated[list[_TableRecord], Field(max_length=10_000), FailFast()]
 
 
@@ -79,6 +82,7 @@ def save_model(model: Model, path: str | Path) -> None:
         task=model.task,
         base_score=model.base_score.tolist(),
         features=[FeatureRecord(name=f.name, owner=f.owner) for f in model.features],
+        encoders=[EncoderRecord.of(encoder) for encoder in model.encoders],
         tables=[
             _TableRecord(
                 feature=model.feature[table].tolist(),
@@ -95,7 +99,7 @@ def save_model(model: Model, path: str | Path) -> None:
 def load_model(path: str | Path) -> Model:
     """Read a model from a file; raise ModelError if it is not one, or not a sound one."""
     kinds: dict[int, type[_ModelRecord1] | type[_ModelRecord]]
-    kinds = {1: _ModelRecord1, VERSION: _ModelRecord}
+    kinds = {1: _ModelRecord1, 2: _ModelRecord, VERSION: _ModelRecord}
     record = read_record(path, FORMAT, kinds)
     if isinstance(record, _ModelRecord1):
         record = record.upgraded()
@@ -125,4 +129,5 @@ def _to_model(record: _ModelRecord) -> Model:
         bucket=np.array([table.bucket for table in record.tables], dtype=np.intp),
         threshold=np.array([[float(t) for t in table.threshold] for table in record.tables]),
         leaf_values=np.array([table.leaf_values for table in record.tables]),
+        encoders=tuple(encoder.encoder() for encoder in record.encoders),
     )

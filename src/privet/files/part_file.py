@@ -1,7 +1,7 @@
 """One participant's part of a model as a file: its own, to be kept from the others.
 
-It holds the participant's thresholds and its shares of the leaf values. Whoever has all parts has
-the model.
+It holds the participant's thresholds, the categories of its columns, and its shares of the leaf
+values. Whoever has all parts has the model.
 """
 
 from __future__ import annotations
@@ -11,19 +11,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import Field
+from pydantic import FailFast, Field
 
 from privet.boosting.part import ModelPart
 from privet.config import Checked
+from privet.data.encoder import Encoder
 from privet.errors import InputError, ModelError
 from privet.files.atomic import write_atomically
 from privet.files.job import Job
-from privet.files.records import Name
+from privet.files.records import EncoderRecord, Name, Text
 from privet.files.streams import read_sealed, seal, start_of
-from privet.files.tables import MOST_TABLES, PartHeader, read_part, write_tables
+from privet.files.tables import MOST_OUTPUTS, MOST_TABLES, PartHeader, read_part, write_tables
 
 FORMAT: Final = "privet-part"
-VERSION = 3
+VERSION = 4
 
 
 class _FileHeader(Checked):
@@ -34,6 +35,8 @@ class _FileHeader(Checked):
     data: Name
     run: Name
     tables: Annotated[int, Field(ge=1, le=MOST_TABLES)]
+    encoders: Annotated[list[EncoderRecord], Field(max_length=100_000), FailFast()]
+    classes: Annotated[list[Text], Field(max_length=MOST_OUTPUTS)]
     part: PartHeader
 
 
@@ -48,6 +51,10 @@ class PartFile:
     """The digest of the data that the participant trained it on."""
     run: str
     """The run of the job that trained its last table."""
+    encoders: tuple[Encoder, ...]
+    """What its columns were, and what makes features of new rows."""
+    classes: tuple[str, ...] = ()
+    """The label's classes, at the active participant of a classification: the positive one last."""
 
     @property
     def model(self) -> str:
@@ -67,6 +74,8 @@ def save_part(file: PartFile, path: str | Path) -> None:
         data=file.data,
         run=file.run,
         tables=file.part.n_tables,
+        encoders=[EncoderRecord.of(encoder) for encoder in file.encoders],
+        classes=list(file.classes),
         part=PartHeader.of(file.part),
     )
     stream = start_of(header, header.part.columns()) + write_tables(file.part)
@@ -82,7 +91,13 @@ def load_part(path: str | Path) -> PartFile:
         if len(tables) != header.tables:
             raise ModelError(f"{len(tables)} tables of {header.tables}")
         part = read_part(header.part, tables)
-        file = PartFile(part, Job.parse(header.job), header.data, header.run)
+        encoders = tuple(record.encoder() for record in header.encoders)
+        file = PartFile(
+            part, Job.parse(header.job), header.data, header.run, encoders, tuple(header.classes)
+        )
+        made = tuple(feature for encoder in encoders for feature in encoder.features)
+        if made != part.own_features:
+            raise ModelError("its encoders make other features than it tests")
         if file.model != header.model:
             raise ModelError("its name is not that of its content")
         if [f.owner for f in file.part.features if f.owner not in file.job.names]:

@@ -16,25 +16,15 @@ Paths are relative to the file.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from privet.config import Config
+from privet.data.description import DataDescription
+from privet.data.encoder import Encoder
 from privet.data.frame import Frame
-from privet.data.reader import read_frame
+from privet.data.reader import read_new_rows, read_table
 from privet.errors import ParameterError
-
-
-class DataFile(Config):
-    """Where a participant's table is, and which of its columns are what."""
-
-    path: str
-    """CSV or Parquet."""
-    id: str
-    """The column that says which sample a row is. All participants have the same, in order."""
-    label: str | None = None
-    """The label's column, at the active participant."""
-    columns: list[str] | None = None
-    """The features: by default all other columns."""
 
 
 class PartyFile(Config):
@@ -49,7 +39,7 @@ class PartyFile(Config):
     """Where models, checkpoints and the record of used correlations are kept."""
     correlations: str | None = None
     """The file that the dealer made ahead for a training, at which it is not there then."""
-    data: DataFile
+    data: DataDescription
 
     @classmethod
     def load(cls, path: str | Path) -> PartyFile:
@@ -59,8 +49,9 @@ class PartyFile(Config):
             key: getattr(read, key) for key in ("key", "certificate", "folder", "correlations")
         }
         paths = {key: str(home / path) for key, path in given.items() if path is not None}
-        data = read.data.model_copy(update={"path": str(home / read.data.path)})
-        return read.model_copy(update={**paths, "data": data})
+        if read.data.id is None:
+            raise ParameterError(f"{path}: data.id: is required: which sample a row is")
+        return read.model_copy(update={**paths, "data": read.data.starting_from(home)})
 
     def read_rows(self, role: str) -> Frame:
         """Read our rows for training, with the label if we are the active participant."""
@@ -74,9 +65,9 @@ class PartyFile(Config):
                 f"data.label: {self.name} is a passive participant of the job; the label is the "
                 "active one's: leave it out"
             )
-        return read_frame(
-            data.path,
-            id_column=data.id,
-            label_column=data.label,
-            columns=data.columns,
-        )
+        return read_table(data)
+
+    def read_new_rows(self, encoders: Sequence[Encoder], path: str | Path | None = None) -> Frame:
+        """Read rows to predict, from our table or from another like it."""
+        data = self.data if path is None else self.data.at(path)
+        return read_new_rows(data, encoders)

@@ -15,6 +15,8 @@ from typing import Annotated, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from privet.config import Checked, explain
+from privet.data.encoder import Encoder
+from privet.data.kinds import Kind, KindName
 from privet.errors import ModelError
 
 MAX_BYTES = 256 * 2**20
@@ -22,6 +24,7 @@ MAX_BYTES = 256 * 2**20
 Index = Annotated[int, Field(ge=0, lt=1 << 31)]
 Infinity = Literal["-Infinity", "Infinity"]
 Name = Annotated[str, Field(max_length=1000)]
+Text = Annotated[str, Field(max_length=100_000)]
 PER_LEVEL = Field(min_length=1, max_length=10)
 
 
@@ -30,6 +33,33 @@ class FeatureRecord(Checked):
 
     name: Name
     owner: Name
+
+
+class EncoderRecord(Checked):
+    """What its owner learned of a column."""
+
+    column: Name
+    kind: KindName
+    form: Name | None
+    one_hot: bool
+    categories: Annotated[list[Text], Field(max_length=255)]
+
+    @classmethod
+    def of(cls, encoder: Encoder) -> EncoderRecord:
+        """Return what is written of one."""
+        kind = encoder.kind
+        return cls(
+            column=encoder.column,
+            kind=kind.name,
+            form=kind.form,
+            one_hot=kind.one_hot,
+            categories=list(encoder.categories),
+        )
+
+    def encoder(self) -> Encoder:
+        """Return the one that was written."""
+        kind = Kind(self.kind, self.form, self.one_hot)
+        return Encoder(self.column, kind, tuple(self.categories))
 
 
 class Preamble(BaseModel):

@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from privet.arrays import FloatArray
-from privet.boosting.binning import bucket_columns
 from privet.boosting.estimate import Estimate
 from privet.boosting.federation import SUITES, cuts_of
 from privet.boosting.model import Model
 from privet.boosting.part import join
+from privet.boosting.preparation import prepare
 from privet.boosting.reference import OnTable
 from privet.boosting.trainer import DEFAULT_PROTOCOL, PLAIN, train, train_federated
-from privet.data.datasets import DATASETS, DataSet, load_dataset
+from privet.data.datasets import DataSet
+from privet.data.encoding import encode
 from privet.data.frame import Frame
 from privet.data.partition import PartyFrame, check_aligned, hand_out, split_rows
-from privet.data.reader import column_names, read_frame
 from privet.errors import DataError
 from privet.federation.party_report import Reveal, reveals
 from privet.laboratory import costs
@@ -29,7 +28,7 @@ from privet.laboratory.scenario import Scenario
 from privet.runtime.network import Network
 from privet.runtime.roles import peak_rss_mb
 from privet.terms.cuts import Cuts
-from privet.terms.objective import Objective, objective_for
+from privet.terms.objective import Objective
 from privet.terms.params import Params
 from privet.version import __version__
 
@@ -93,10 +92,12 @@ def run(
         n_features=len(model.features),
         seed=experiment.seed,
         stratified=stratified,
+        classes=list(data.classes) if params.objective.has_classes else [],
+        warnings=list(data.frame.warnings),
         params=params,
         metrics=evaluate(params.objective, trained.predictions, test_rows),
         plain_metrics=evaluate(params.objective, plain.predictions, test_rows),
-        same_tests=model.same_tests(plain.model, _columns(parties)),
+        same_tests=model.same_tests(plain.model, trained.columns),
         network=experiment.network,
         dealer=_dealer(experiment, network),
         seconds=trained.seconds.model_copy(update={"total": time.perf_counter() - started}),
@@ -120,45 +121,10 @@ def _dealer(experiment: Experiment, network: Network) -> str:
     return "none" if network.delay_ms is None else experiment.dealer_link
 
 
-def _columns(parties: Sequence[PartyFrame]) -> FloatArray:
-    """Return all columns, in the order in which a model has its features."""
-    return np.concatenate([party.frame.columns for party in parties])
-
-
 def load(scenario: Scenario) -> tuple[DataSet, Params]:
     """Return the data, with a label that can be learned, and the hyper-parameters."""
-    data = load_data(scenario.data, scenario.label, scenario.id, scenario.task)
-    params = Params.parse({"task": data.task, **scenario.params})
-    if data.frame.label is not None:
-        # Before rows are shuffled and set aside, while their numbers are those of the file.
-        try:
-            params.objective.check_label(data.frame.label)
-        except DataError as error:
-            raise DataError(f"{data.name}: {error}") from None
-    return data, params
-
-
-def load_data(data: str, label: str | None, id_: str | None, task: str | None) -> DataSet:
-    """Load a named data set, or read a file and settle what its label is and asks for."""
-    if data in DATASETS:
-        for option, value in (("label", label), ("id", id_), ("task", task)):
-            if value is not None:
-                raise DataError(f"the data set {data} has its own {option}; leave --{option} out")
-        return load_dataset(data)
-    if not Path(data).exists():
-        raise DataError(
-            f"{data!r} is neither a file nor a data set; the data sets are {', '.join(DATASETS)}"
-        )
-    names = column_names(data)
-    if label is None and "label" not in names:
-        raise DataError(f"{data}: there is no column 'label'; name the label's column with --label")
-    if id_ is None and "id" in names:
-        id_ = "id"
-    frame = read_frame(data, id_column=id_, label_column=label or "label")
-    if task is None:
-        assert frame.label is not None
-        task = objective_for(frame.label).name
-    return DataSet(Path(data).name, task, frame)
+    data = scenario.load()
+    return data, Params.parse({"task": data.task, **scenario.params})
 
 
 @dataclass(frozen=True)
@@ -174,6 +140,8 @@ class Trained:
     rounds: Rounds = field(default_factory=Rounds)
     reveals: list[Reveal] = field(default_factory=list)
     peak_rss_mb: float = field(default_factory=peak_rss_mb)
+    columns: FloatArray = field(default_factory=lambda: np.empty((0, 0)))
+    """All features of the training rows, in the model's order."""
 
 
 def train_on(
@@ -198,14 +166,19 @@ def train_on(
     label = parties[-1].frame.label
     if label is None:
         raise DataError(f"{parties[-1].name} is the active participant and has no label")
-    bucketed = [
-        bucket_columns(party.name, party.frame.names, party.frame.columns, params.buckets)
-        for party in parties
+    prepared = [prepare(party.name, party.frame, params) for party in parties]
+    bucketed = [own.columns for own in prepared]
+    features = [
+        encode(party.frame, own.encoders).columns
+        for party, own in zip((*parties, *new), prepared * 2, strict=True)
     ]
+    columns, new_columns = np.concatenate(features[: len(parties)]), features[len(parties) :]
+    encoders = tuple(encoder for own in prepared for encoder in own.encoders)
     if protocol == PLAIN:
         model = train(bucketed, label, params, protocol, on_table, cuts)
-        seconds = time.perf_counter() - started
-        return Trained(model, model.predict(_columns(new)), Seconds(train=seconds))
+        predictions = model.predict(np.concatenate(new_columns))
+        spent = Seconds(train=time.perf_counter() - started)
+        return Trained(replace(model, encoders=encoders), predictions, spent, columns=columns)
     found: list[Estimate] = []
 
     def note(estimate: Estimate) -> None:
@@ -222,14 +195,14 @@ def train_on(
         network=network,
         dealer_link=dealer_link,
         ahead=ahead,
-        new_columns=[party.frame.columns for party in new],
+        new_columns=new_columns,
         on_table=on_table,
         on_estimate=note,
     )
     assert federated.predictions is not None
     levels = params.tables * params.depth
     return Trained(
-        join(federated.parts),
+        replace(join(federated.parts), encoders=encoders),
         federated.predictions,
         costs.seconds(federated.outcome, time.perf_counter() - started),
         found[0],
@@ -237,6 +210,7 @@ def train_on(
         costs.rounds(federated.outcome.meters[0], levels),
         reveals(federated.outcome.ledgers[0]),
         federated.outcome.peak_rss_mb,
+        columns,
     )
 
 

@@ -17,7 +17,7 @@ import sys
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +78,7 @@ class LocalFederation:
                 folder = make_folder(self.folder / name)
                 with_label = label if name == self.recipient and file == "train.csv" else None
                 _write_csv(folder / file, party.frame, with_label)
-        truth = replace(new, names=(), columns=new.columns[:0])
+        truth = new.select(())
         _write_csv(self.folder / self.recipient / "truth.csv", truth, label)
 
     def write_configuration(self, task: str, params: Mapping[str, Any], **job: str) -> None:

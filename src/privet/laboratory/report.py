@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pydantic import Field
+
 from privet.federation.party_report import Reported, Reveal
 from privet.terms.cuts import Cuts
 from privet.terms.params import Params
@@ -78,6 +80,10 @@ class Report(Reported):
     seed: int
     stratified: bool = False
     """Whether training and test rows have the same share of each class."""
+    classes: list[str] = Field(default_factory=list)
+    """Of the label, if it has any: the positive one is the last."""
+    warnings: list[str] = Field(default_factory=list)
+    """What there is to know of the table."""
     params: Params
     metrics: dict[str, float | None]
     """On the test rows: rmse; or accuracy and auc (null where the test rows have one class)."""

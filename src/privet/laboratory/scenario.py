@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import Field, model_validator
 from typing_extensions import Self
 
 from privet.config import Config
-from privet.data.datasets import DATASETS
+from privet.data.datasets import DATASETS, DataSet, load_dataset
+from privet.data.description import DataDescription
 from privet.data.frame import Frame
+from privet.data.labels import settle_label, task_of
 from privet.data.partition import N_PARTIES, TEST_SIZE, Holdings, assign_columns, spread_columns
-from privet.errors import ParameterError
+from privet.data.reader import column_names, read_table
+from privet.data.sources.source import naming
+from privet.errors import DataError, ParameterError
 from privet.terms.objective import Objective
 from privet.terms.params import Task
 
@@ -30,7 +35,11 @@ class Scenario(Config):
     params: dict[str, Any] = Field(default_factory=dict)
     """Hyper-parameters by name; the task comes with the data."""
     label: str | None = None
-    id: str | None = None
+    """The label's column, of a file; None: the one called so."""
+    id: str | list[str] | None = None
+    """The id's column, of a file; None: the one called so, if there is one."""
+    table: dict[str, Any] = Field(default_factory=dict)
+    """What else there is to say of a file: the keys of `data.description.DataDescription`."""
     task: Task | None = None
     test_size: Annotated[float, Field(gt=0, lt=1)] = TEST_SIZE
     seed: Annotated[int, Field(ge=0, lt=1 << 32)] = 0
@@ -44,6 +53,38 @@ class Scenario(Config):
         if self.n_parties is not None and self.columns is not None:
             raise ValueError("n_parties: columns says who takes part; leave one of them out")
         return self
+
+    def load(self) -> DataSet:
+        """Load a named data set, or read a table and settle what its label asks for."""
+        if self.data in DATASETS:
+            for option in ("label", "id", "task", *self.table):
+                if getattr(self, option, None) is not None or option in self.table:
+                    raise DataError(
+                        f"the data set {self.data} has its own {option}; leave --{option} out"
+                    )
+            return load_dataset(self.data)
+        described = self._described()
+        frame = read_table(described)
+        with naming(described.where):
+            task = self.task or task_of(frame)
+            settled, classes = settle_label(frame, task, described.positive)
+        return DataSet(Path(described.where).name, task, settled, tuple(classes))
+
+    def _described(self) -> DataDescription:
+        given = {"label": self.label or "label", "id": self.id, **self.table}
+        described = DataDescription(path=self.data, **given)
+        if "://" not in self.data and not Path(self.data).exists():
+            known = ", ".join(DATASETS)
+            raise DataError(f"{self.data!r} is neither a file nor a data set; these are {known}")
+        names = column_names(described)
+        if given["label"] not in names and self.label is None:
+            raise DataError(
+                f"{described.where}: there is no column 'label'; name the label's column with "
+                "--label"
+            )
+        if self.id is None and "id" in names and not described.drops("id"):
+            return described.model_copy(update={"id": "id"})
+        return described
 
     def holdings(self, frame: Frame) -> Holdings:
         """Return the columns of each participant; the last one has the label."""

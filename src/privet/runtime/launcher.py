@@ -107,7 +107,7 @@ def simulate(
         raise ParameterError(f"n_parties: a federation has at least 2, got {n_parties}")
     data = [None] * n_parties if inputs is None else list(inputs)
     names = [*(names or (f"party{index + 1}" for index in range(n_parties)))]
-    for what, given in (("inputs", data), ("names", names)):
+    for what, given in (("inputs", data), ("names", names), ("own names", {*names} - {DEALER})):
         if len(given) != n_parties:
             raise ParameterError(f"{what}: {len(given)} for {n_parties} participants")
     kind = Network.parse(network, dealer_link)

@@ -1,0 +1,108 @@
+"""Options that say what a table is: the keys of `[data]` in party.toml, as somebody types them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+
+from privet.errors import ParameterError
+
+_PATTERNS = "Columns by name or pattern (*, ?), as zip,income*; may be repeated."
+Drop = Annotated[
+    list[str] | None, typer.Option(metavar="COLUMN,...", help=f"Leave these out. {_PATTERNS}")
+]
+Categorical = Annotated[
+    list[str] | None,
+    typer.Option(metavar="COLUMN,...", help=f"These are categories. {_PATTERNS}"),
+]
+Types = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="COLUMN=TYPE",
+        help="What a column is: number, boolean, date, time, category, one-hot; "
+        "'date %d.%m.%Y' says how it is written. May be repeated.",
+    ),
+]
+Missing = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="[COLUMN=]TEXT",
+        help="What stands for a missing value, beside empty cells, NA and the like: '?'. May be "
+        "repeated.",
+    ),
+]
+Names = Annotated[
+    str | None,
+    typer.Option(metavar="NAME,...", help="The columns' names, of a CSV file without a header."),
+]
+Separator = Annotated[
+    str | None,
+    typer.Option(help="Of a CSV file: one of , ; | and tab.", show_default="found in the file"),
+]
+Encoding = Annotated[
+    str | None, typer.Option(help="Of a CSV file: utf-8 or latin-1.", show_default="utf-8")
+]
+Decimal = Annotated[
+    str | None, typer.Option(help="Before a number's fraction: '.' or ','.", show_default=".")
+]
+Positive = Annotated[
+    str | None,
+    typer.Option(
+        help="The label's value that is the positive class.", show_default="the last in order"
+    ),
+]
+
+
+def table_of(
+    *,
+    drop: Sequence[str] | None,
+    categorical: Sequence[str] | None,
+    types: Sequence[str] | None,
+    missing: Sequence[str] | None,
+    names: str | None,
+    separator: str | None,
+    encoding: str | None,
+    decimal: str | None,
+    positive: str | None,
+) -> dict[str, Any]:
+    """Return the keys of a table's description that somebody typed."""
+    said: dict[str, Any] = {
+        "drop": _listed(drop),
+        "categorical": _listed(categorical),
+        "types": _pairs("types", types),
+        "missing": _missing(missing or ()),
+        "names": None if names is None else [name.strip() for name in names.split(",")],
+        "separator": {"tab": "\t", "\\t": "\t"}.get(separator or "", separator),
+        "encoding": encoding,
+        "decimal": decimal,
+        "positive": positive,
+    }
+    return {key: value for key, value in said.items() if value}
+
+
+def _listed(texts: Sequence[str] | None) -> list[str]:
+    parts = (part.strip() for text in texts or () for part in text.split(","))
+    return [part for part in parts if part]
+
+
+def _pairs(option: str, texts: Sequence[str] | None) -> dict[str, str]:
+    pairs = {}
+    for text in texts or ():
+        name, found, value = text.partition("=")
+        if not found:
+            raise ParameterError(f"{option}: {text!r} is not COLUMN=TYPE, as opened=date")
+        pairs[name.strip()] = value.strip()
+    return pairs
+
+
+def _missing(texts: Sequence[str]) -> list[str] | dict[str, list[str]]:
+    """Return what stands for missing values: everywhere, or by column as soon as one is named."""
+    if not any("=" in text.strip("=") for text in texts):
+        return list(texts)
+    found: dict[str, list[str]] = {}
+    for text in texts:
+        name, named, value = text.partition("=")
+        found.setdefault(name if named else "*", []).append(value if named else text)
+    return found

@@ -1,0 +1,194 @@
+"""The cells of one column as numbers, taken in batch by batch, in whatever type they come.
+
+Text is of the kind of its first cell, unless its owner declares the column: a number, a date, a
+time, `true` or `false`, or else a category. Every cell after it must be of that kind, too. One that
+is not is an error that names it: taken for missing, or for one more category, it would silently
+change the model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from privet.arrays import FloatArray
+from privet.data.kinds import CATEGORY, NUMBER, Kind
+from privet.data.parsing import (
+    as_texts,
+    guess,
+    is_text,
+    kind_of,
+    looks_like,
+    no_categories,
+    numbers,
+    parse,
+)
+from privet.errors import DataError
+
+MISSING = ("", "NA", "N/A", "NaN", "nan", "null", "NULL")
+"""What stands for a missing value, beside what its owner says."""
+_EXACT = 2.0**53
+
+
+class Cells:
+    """The cells of one column, as they come in."""
+
+    def __init__(
+        self,
+        name: str,
+        declared: Kind | None = None,
+        missing: Sequence[str] = (),
+        decimal: str = ".",
+    ) -> None:
+        self.name = name
+        self.kind = declared
+        """What the column is; None until its first cell that is not missing."""
+        self.warnings: list[str] = []
+        self.rows = 0
+        self._declared = declared
+        self._missing = pa.array([*MISSING, *missing], pa.large_string())
+        self._decimal = decimal
+        self._chunks: list[FloatArray] = []
+        self._codes: dict[str, int] = {}
+
+    def add(self, cells: pa.Array) -> None:
+        """Take in the next rows."""
+        if pa.types.is_dictionary(cells.type):
+            cells = cells.cast(cells.type.value_type)
+        values = self._text(cells) if is_text(cells.type) else self._typed(cells)
+        infinite = np.flatnonzero(np.isinf(values))
+        if len(infinite):
+            raise DataError(
+                f"{self._at(infinite[0])} is infinite; write a finite number, or leave the cell "
+                "empty where the value is missing"
+            )
+        self._chunks.append(values)
+        self.rows += len(values)
+
+    def move_to(self, target: FloatArray) -> None:
+        """Write all cells there, and let go of them."""
+        start = 0
+        for chunk in self._chunks:
+            target[start : start + len(chunk)] = chunk
+            start += len(chunk)
+        self._chunks.clear()
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The categories, in the order in which they came."""
+        return tuple(self._codes)
+
+    def _at(self, row: int) -> str:
+        return f"column {self.name!r}, row {self.rows + row + 1}"
+
+    def _typed(self, cells: pa.Array) -> FloatArray:
+        """Take in cells that are not text."""
+        found, declared = kind_of(cells.type), self._declared
+        if found is None:
+            raise DataError(
+                f"column {self.name!r} holds {cells.type}: turn it into numbers, text, dates or "
+                "times, or leave it out (drop)"
+            )
+        if pa.types.is_null(cells.type):
+            return np.full(len(cells), np.nan)
+        if declared is not None and declared.name == "category":
+            try:
+                return self._categories(as_texts(cells))
+            except DataError as error:
+                raise DataError(f"column {self.name!r}: {error}") from None
+        values = numbers(cells)
+        if declared is not None and declared.name != found:
+            if declared.name != "boolean" or not np.isin(values[~np.isnan(values)], (0, 1)).all():
+                raise DataError(
+                    f"column {self.name!r} holds {cells.type}, and {declared} was expected: "
+                    "declare it as it is (types), or change the table"
+                )
+            found = "boolean"
+        self.kind = declared or Kind(found)
+        if pa.types.is_integer(cells.type):
+            self._warn_of_rounding(values)
+        return values
+
+    def _text(self, cells: pa.Array) -> FloatArray:
+        """Take in text."""
+        if self.kind == NUMBER:
+            try:  # which all cells are, nearly always
+                values = numbers(cells.cast(pa.float64()))
+            except pa.ArrowInvalid:
+                pass
+            else:
+                self._warn_of_rounding(values, cells)
+                return values
+        text = pc.utf8_trim_whitespace(cells.cast(pa.large_string()))
+        there = pc.invert(pc.fill_null(pc.is_in(text, value_set=self._missing), True))
+        text = pc.if_else(there, text, pa.scalar(None, text.type))
+        if text.null_count == len(text):
+            return np.full(len(text), np.nan)
+        if self.kind is None:
+            self.kind = guess(text.drop_null()[0].as_py(), self._decimal)
+        if self.kind.name == "category":
+            return self._categories(text)
+        values, good = parse(text, self.kind, self._decimal)
+        valid = text.is_valid().to_numpy(zero_copy_only=False)
+        bad = np.flatnonzero(valid & ~good)
+        if len(bad):
+            raise self._complaint(bad[0], text[int(bad[0])].as_py())
+        values[~valid] = np.nan
+        self._warn_of_rounding(values, text)
+        return values
+
+    def _categories(self, text: pa.Array) -> FloatArray:
+        """Take in categories: each is its position among all of them."""
+        encoded = text.dictionary_encode()
+        names: list[str] = encoded.dictionary.to_pylist()
+        new = [name for name in names if name not in self._codes]
+        if new and self._declared is None:
+            self._refuse_other_kinds(new, text)
+        self._codes.update({name: len(self._codes) + i for i, name in enumerate(new)})
+        self.kind = self.kind or CATEGORY
+        codes = np.array([*(self._codes[name] for name in names), np.nan])
+        found: FloatArray = codes[encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)]
+        return found
+
+    def _refuse_other_kinds(self, new: list[str], text: pa.Array) -> None:
+        """Refuse what is no category, or was not meant to be one."""
+        odd = np.flatnonzero(no_categories(pa.array(new, pa.large_string()), self._decimal))
+        if len(odd):
+            cell = new[odd[0]]
+            raise self._complaint(pc.index(text, pa.scalar(cell, text.type)).as_py(), cell)
+
+    def _warn_of_rounding(self, values: FloatArray, text: pa.Array | None = None) -> None:
+        large = np.flatnonzero(np.abs(values) >= _EXACT)
+        if text is not None and len(large):
+            cells = text.take(pa.array(large))
+            whole = pc.match_substring_regex(cells, "^[+-]?[0-9]+$")
+            large = large[pc.fill_null(whole, False).to_numpy(zero_copy_only=False)]
+        if len(large) and not self.warnings:
+            self.warnings.append(
+                f"{self._at(large[0])} is beyond 2^53: such whole numbers are rounded to the "
+                "nearest double; if they are ids, leave the column out (drop)"
+            )
+
+    def _complaint(self, row: int, cell: str) -> DataError:
+        """Say what is wrong with a cell, and what can be done about it."""
+        assert self.kind is not None
+        name, kind = self.name, self.kind
+        what, declare = f"{self._at(row)}: {cell!r}", f"declare it: categorical = [{name!r}]"
+        if kind != CATEGORY:
+            what += f" is not a {kind}"
+        elif self._codes:
+            what += f" is no category, as {next(iter(self._codes))!r} above it is"
+        like = looks_like(cell)
+        if like == "number" and kind.name in ("number", "category"):
+            advice = "write numbers without separators of thousands, or say decimal = ','"
+        elif like == "date" or kind.name in ("date", "time"):
+            advice = (
+                "write all dates of the column in one way, and say in which one if it is not "
+                f"2020-12-31: types = {{ {name} = 'date %d.%m.%Y' }}"
+            )
+        else:
+            advice = f"correct it, or leave it empty if it is missing: missing = [{cell!r}]"
+        return DataError(f"{what}; {advice}; or if it is one of several categories, {declare}")

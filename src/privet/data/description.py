@@ -1,0 +1,134 @@
+"""What the owner of a table says about it: where it is, and what its columns are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from pydantic import Field, model_validator
+from typing_extensions import Self
+
+from privet.data.frame import listing
+from privet.data.kinds import CATEGORY, Kind, fits
+from privet.data.sources.source import SourceOptions
+from privet.errors import DataError
+
+
+class DataDescription(SourceOptions):
+    """A table, as its owner describes it: `[data]` in party.toml.
+
+    Wherever columns are listed, a name may be a pattern: `zip*`, `income_20??`.
+    """
+
+    path: str | None = None
+    """A file or a folder of files, here or in a store: CSV, Parquet, Arrow."""
+    query: str | None = None
+    """A query to PostgreSQL, in place of a path; libpq's environment says to which server."""
+    id: str | list[str] | None = None
+    """The column that says which sample a row is, or the columns that say it together."""
+    label: str | None = None
+    """The label's column, at the active participant."""
+    positive: str | None = None
+    """The label's value that is the positive class of a classification."""
+    columns: list[str] | None = None
+    """The features: by default all other columns."""
+    drop: list[str] = Field(default_factory=list)
+    """Columns that are no features."""
+    categorical: list[str] = Field(default_factory=list)
+    """Columns of categories, though they hold numbers, or text that looks like something else."""
+    types: dict[str, str] = Field(default_factory=dict)
+    """What columns are, where that does not show: see `data.kinds`."""
+    missing: list[str] | dict[str, list[str]] = Field(default_factory=list)
+    """What stands for a missing value, in all columns or by column: ["?"]."""
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        if (self.path is None) == (self.query is None):
+            raise ValueError("path, query: give one of them")
+        for text in self.types.values():
+            Kind.parse(text)
+        return self
+
+    @property
+    def where(self) -> str:
+        """How the table is called in messages."""
+        return self.path if self.path is not None else "PostgreSQL query"
+
+    @property
+    def id_columns(self) -> list[str]:
+        """The columns that say which sample a row is."""
+        if self.id is None:
+            return []
+        return [self.id] if isinstance(self.id, str) else list(self.id)
+
+    def starting_from(self, home: Path) -> DataDescription:
+        """Return the same with a path of this machine that does not depend on where we are."""
+        if self.path is None or "://" in self.path:
+            return self
+        return self.at(home / self.path)
+
+    def at(self, path: str | Path) -> DataDescription:
+        """Return the description of another table like this one."""
+        return self.model_copy(update={"path": str(path), "query": None})
+
+    def features(self, names: Sequence[str]) -> list[str]:
+        """Return which of a table's columns are features."""
+        special = [*self.id_columns, *([] if self.label is None else [self.label])]
+        for name in special:
+            if name not in names:
+                raise DataError(f"there is no column {name!r}; there are {listing(names)}")
+            if special.count(name) > 1:
+                raise DataError(f"column {name!r} is asked for twice: as id and label")
+        for key, patterns in (
+            ("columns", self.columns or []),
+            ("drop", self.drop),
+            ("categorical", self.categorical),
+            ("types", self.types),
+            ("missing", self.missing if isinstance(self.missing, dict) else ()),
+        ):
+            _refuse_idle(key, patterns, names)
+        chosen = [name for name in names if name not in special]
+        if self.columns is not None:
+            chosen = _in_order(self.columns, names)
+            both = [name for name in special if name in self.columns]
+            if both:
+                raise DataError(
+                    f"column {both[0]!r} is asked for twice: as id or label, and as feature"
+                )
+            chosen = [name for name in chosen if name not in special]
+        return [name for name in chosen if not self.drops(name)]
+
+    def drops(self, name: str) -> bool:
+        """Tell whether a column is to be left out."""
+        return _among(name, self.drop)
+
+    def declared(self, name: str) -> Kind | None:
+        """Return what a column is declared to be, if it is."""
+        for pattern, text in self.types.items():
+            if fits(name, pattern):
+                return Kind.parse(text)
+        return CATEGORY if _among(name, self.categorical) else None
+
+    def missing_in(self, name: str) -> list[str]:
+        """Return what stands for a missing value in a column, beside what does everywhere."""
+        if isinstance(self.missing, list):
+            return self.missing
+        return [
+            text for pattern, texts in self.missing.items() if fits(name, pattern) for text in texts
+        ]
+
+
+def _among(name: str, patterns: Iterable[str]) -> bool:
+    return any(fits(name, pattern) for pattern in patterns)
+
+
+def _in_order(patterns: Sequence[str], names: Sequence[str]) -> list[str]:
+    """Return the columns that patterns name, in their order, each once."""
+    found = [name for pattern in patterns for name in names if fits(name, pattern)]
+    return list(dict.fromkeys(found))
+
+
+def _refuse_idle(key: str, patterns: Iterable[str], names: Sequence[str]) -> None:
+    for pattern in patterns:
+        if not any(fits(name, pattern) for name in names):
+            raise DataError(f"{key}: there is no column {pattern!r}; there are {listing(names)}")

@@ -1,0 +1,101 @@
+"""What its owner learns of a column before training, and applies to new rows: categories by number.
+
+A category becomes its rank by how many samples have it, so that a test parts the frequent ones from
+the rest. As many categories are told apart as buckets allow, one of which is for all the rest, and
+one for missing values. New rows may have categories that nobody has seen: they go to the rest.
+
+Numbers, dates and times stay as they are, and bucketing finds thresholds among them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+
+import numpy as np
+
+from privet.arrays import FloatArray
+from privet.data.kinds import Content, Kind
+from privet.errors import DataError
+
+_NAMES_SHOWN = 3
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+
+
+@dataclass(frozen=True)
+class Encoder:
+    """What a column became."""
+
+    column: str
+    kind: Kind
+    categories: tuple[str, ...] = ()
+    """Those that are told apart, the most frequent first."""
+
+    @classmethod
+    def learn(cls, name: str, content: Content, values: FloatArray, buckets: int) -> Encoder:
+        """Learn from the rows of a training."""
+        if content.kind.name != "category":
+            return cls(name, content.kind)
+        counts = np.bincount(values[~np.isnan(values)].astype(np.intp), minlength=1)
+        there = [(-int(count), content.texts[i]) for i, count in enumerate(counts) if count]
+        most = max(1, buckets - 2)
+        return cls(name, content.kind, tuple(text for _, text in sorted(there)[:most]))
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """What all participants call it; categories that are features are numbered, not named."""
+        if not self.kind.one_hot:
+            return (self.column,)
+        return tuple(f"{self.column} {rank}" for rank in range(1, len(self.categories) + 1))
+
+    def encode(self, content: Content, values: FloatArray) -> FloatArray:
+        """Return the features of a column's cells: (n_features, n_samples)."""
+        if content.kind.name != self.kind.name:
+            raise DataError(
+                f"column {self.column!r} holds a {content.kind}, and was a {self.kind} when the "
+                "model was trained"
+            )
+        if self.kind.name != "category":
+            return values[None]
+        rank = {text: i for i, text in enumerate(self.categories)}
+        ranks = np.array([*(rank.get(text, len(rank)) for text in content.texts), np.nan])
+        gone = np.isnan(values)
+        found: FloatArray = ranks[np.where(gone, -1, values).astype(np.intp)]
+        if not self.kind.one_hot:
+            return found[None]
+        flags: FloatArray = (found == np.arange(len(rank))[:, None]).astype(np.float64)
+        return flags
+
+    def describe(self, feature: str, threshold: float) -> str:
+        """Say a test of one of its features in words."""
+        if math.isinf(threshold):
+            return f"{self.column}: any value" if threshold > 0 else f"{self.column} is missing"
+        if self.kind.one_hot:
+            return f"{self.column} is not {self.categories[self.features.index(feature)]!r}"
+        if self.kind.name == "category":
+            return self._in_list(math.ceil(threshold))
+        return f"{self.column} < {self._moment(threshold)}"
+
+    def _in_list(self, count: int) -> str:
+        passed, rest = self.categories[:count], self.categories[count:]
+        if 0 < len(rest) < len(passed):
+            return f"{self.column} is not {' or '.join(_shown(rest))}, nor of the rest"
+        return f"{self.column} is {' or '.join(_shown(passed))}"
+
+    def _moment(self, value: float) -> str:
+        try:
+            if self.kind.name == "date":
+                return f"{_EPOCH + timedelta(days=value):%Y-%m-%d %H:%M}".removesuffix(" 00:00")
+            if self.kind.name == "time":
+                return f"{_EPOCH + timedelta(seconds=value):%Y-%m-%d %H:%M:%S}"
+        except OverflowError:
+            pass
+        return f"{value:.6g}"
+
+
+def _shown(names: Sequence[str]) -> list[str]:
+    more = len(names) - _NAMES_SHOWN
+    shown = [repr(name) for name in names[:_NAMES_SHOWN]]
+    return [*shown, f"{more} more"] if more > 0 else shown

@@ -1,0 +1,38 @@
+"""From columns to features: what encoders are learned on, and what they make of a frame."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from privet.arrays import FloatArray
+from privet.data.encoder import Encoder
+from privet.data.frame import Frame
+from privet.errors import DataError
+
+
+def learn(frame: Frame, buckets: int) -> tuple[Encoder, ...]:
+    """Return what there is to know of every column, from the rows of a training."""
+    columns = zip(frame.names, frame.contents, frame.columns, strict=True)
+    return tuple(Encoder.learn(*column, buckets) for column in columns)
+
+
+def encode(frame: Frame, encoders: Sequence[Encoder]) -> Frame:
+    """Return the features of a frame's rows."""
+    if all(encoder.kind.name != "category" for encoder in encoders) and frame.names == tuple(
+        encoder.column for encoder in encoders
+    ):
+        return replace(frame, contents=())
+    position = {name: i for i, name in enumerate(frame.names)}
+    names: list[str] = []
+    rows: list[FloatArray] = []
+    for encoder in encoders:
+        if encoder.column not in position:
+            raise DataError(f"there is no column {encoder.column!r}, which the model needs")
+        i = position[encoder.column]
+        names += encoder.features
+        rows.append(encoder.encode(frame.contents[i], frame.columns[i]))
+    columns = np.concatenate(rows) if rows else np.empty((0, frame.n_samples))
+    return replace(frame, names=tuple(names), columns=columns, contents=())

@@ -1,0 +1,73 @@
+"""What a label's values are: numbers to be estimated, or classes by name."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from privet.data.frame import Frame, listing
+from privet.data.kinds import NUMBER, Content
+from privet.errors import DataError
+from privet.terms.objective import OBJECTIVES
+
+_SHOWN = 8
+
+
+def task_of(frame: Frame) -> str:
+    """Return what a label seems to ask for: text and two values are classes, all else numbers."""
+    assert frame.label is not None
+    if frame.label_content.kind.name in ("category", "boolean"):
+        return "classification"
+    return "classification" if np.isin(frame.label, (0.0, 1.0)).all() else "regression"
+
+
+def settle_label(frame: Frame, task: str, positive: str | None = None) -> tuple[Frame, list[str]]:
+    """Return a frame whose label is what a task takes, and the names of the classes.
+
+    Classes are in the order of their names or numbers, or the one named positive is the last.
+    """
+    label, content = frame.label, frame.label_content
+    assert label is not None
+    kind = content.kind.name
+    if task != "classification":
+        if positive is not None:
+            raise DataError(f"positive: a {task} has no classes; leave it out")
+        if kind != "number":
+            raise DataError(
+                f"the label is a {content.kind}, and a {task} needs numbers; is it a "
+                "classification?"
+            )
+        OBJECTIVES[task].check_label(label)
+        return frame, []
+    gone = np.flatnonzero(np.isnan(label))
+    if len(gone):
+        raise DataError(
+            f"the label of row {gone[0] + 1} is missing; every sample needs one ({len(gone)} of "
+            f"{len(label)} have none): drop those rows everywhere"
+        )
+    values = np.unique(label)
+    named = {_name(content, value): value for value in values}
+    classes = sorted(named) if content.texts else list(named)
+    if len(classes) != 2:
+        first = {name: int(np.argmax(label == value)) + 1 for name, value in named.items()}
+        shown = ", ".join(f"{name!r} (row {first[name]})" for name in classes[:_SHOWN])
+        more = f" and {len(classes) - _SHOWN} more" if len(classes) > _SHOWN else ""
+        raise DataError(
+            f"the label has {len(classes)} value{'s' * (len(classes) != 1)}, {shown}{more}: a "
+            "classification needs two"
+        )
+    if positive is not None:
+        if positive not in classes:
+            raise DataError(f"the label has no value {positive!r}; it has {listing(classes)}")
+        classes.sort(key=lambda name: name == positive)
+    coded = (label == named[classes[1]]).astype(np.float64)
+    return replace(frame, label=coded, label_content=Content(NUMBER)), classes
+
+
+def _name(content: Content, value: float) -> str:
+    if content.texts:
+        return content.texts[int(value)]
+    if content.kind.name == "boolean":
+        return "true" if value else "false"
+    return f"{value:.15g}"

@@ -1,0 +1,171 @@
+"""Cells of every kind and type, and what a cell of another kind gets."""
+
+from __future__ import annotations
+
+from datetime import date, datetime, time, timedelta, timezone
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from privet.data.cells import MISSING, Cells
+from privet.data.kinds import Kind
+from privet.errors import DataError, ParameterError
+
+NAN = np.nan
+
+
+def read(*batches: list[Any] | pa.Array, declared: str | None = None, **options: Any) -> Cells:
+    cells = Cells("x", None if declared is None else Kind.parse(declared), **options)
+    for batch in batches:
+        cells.add(batch if isinstance(batch, pa.Array) else pa.array(batch))
+    return cells
+
+
+def values(cells: Cells) -> list[float]:
+    target = np.full(cells.rows, -1.0)
+    cells.move_to(target)
+    return target.tolist()
+
+
+def check(cells: Cells, kind: str, expected: list[float]) -> None:
+    np.testing.assert_array_equal(values(cells), expected)
+    assert cells.kind is not None
+    assert str(cells.kind) == kind
+
+
+@pytest.mark.parametrize(
+    ("cells", "kind", "expected"),
+    [
+        ([1, None, 3], "number", [1, NAN, 3]),
+        ([1.5, float("nan")], "number", [1.5, NAN]),
+        ([Decimal("1.25")], "number", [1.25]),
+        ([True, False, None], "boolean", [1, 0, NAN]),
+        ([date(1970, 1, 2), None], "date", [1, NAN]),
+        ([datetime(1970, 1, 1, 0, 1), None], "time", [60, NAN]),
+        ([datetime(1970, 1, 1, 1, tzinfo=timezone(timedelta(hours=1)))], "time", [0]),
+        ([time(0, 1, 2, 500_000)], "time", [62.5]),
+        ([timedelta(days=1, milliseconds=1)], "time", [86400.001]),
+        (["1", " 2.5 ", "-3e2", "", "NA", None], "number", [1, 2.5, -300, NAN, NAN, NAN]),
+        (["true", "FALSE", ""], "boolean", [1, 0, NAN]),
+        (["1970-01-03", ""], "date", [2, NAN]),
+        (["1970-01-01 00:00:05", "1970-01-01T00:01"], "time", [5, 60]),
+        (["1970-01-01T01:00:00+01:00", "1970-01-01T00:00:01Z"], "time", [0, 1]),
+        (["b", "a", "", "b"], "category", [0, 1, NAN, 0]),
+    ],
+)
+def test_what_columns_are(cells: list[Any], kind: str, expected: list[float]) -> None:
+    check(read(cells), kind, expected)
+
+
+def test_batches_are_one_column() -> None:
+    check(read(["", ""], ["1"], ["2", ""]), "number", [NAN, NAN, 1, 2, NAN])
+    cells = read(["b"], ["a", "b"], [""], ["c"])
+    assert cells.texts == ("b", "a", "c")
+    check(cells, "category", [0, 1, 0, NAN, 2])
+    assert values(cells) == [-1.0] * 5  # let go
+
+
+def test_a_column_of_missing_cells_is_of_no_kind() -> None:
+    cells = read(["", None], pa.nulls(2))
+    np.testing.assert_array_equal(values(cells), [NAN] * 4)
+    assert cells.kind is None
+
+
+@pytest.mark.parametrize("cell", MISSING)
+def test_missing(cell: str) -> None:
+    check(read(["a", cell, f" {cell} "]), "category", [0, NAN, NAN])
+
+
+def test_what_is_missing_besides_is_the_owners_to_say() -> None:
+    assert read(["a", "?"]).texts == ("a", "?")
+    check(read(["a", "?", " ? "], missing=["?"]), "category", [0, NAN, NAN])
+    check(read(["1", "?"], missing=["?"]), "number", [1, NAN])
+
+
+@pytest.mark.parametrize(
+    ("cells", "declared", "kind", "expected"),
+    [
+        ([2, 1, None, 2], "category", "category", [0, 1, NAN, 0]),
+        ([2.0, 1.0, float("nan")], "category", "category", [0, 1, NAN]),
+        ([True, None], "category", "category", [0, NAN]),
+        (["1", "x", "2020-01-01"], "category", "category", [0, 1, 2]),
+        (["31.12.1970", "01.01.1970", ""], "date %d.%m.%Y", "date (%d.%m.%Y)", [364, 0, NAN]),
+        (["01.01.1970 01:00"], "time %d.%m.%Y %H:%M", "time (%d.%m.%Y %H:%M)", [3600]),
+        (["1", "0", "True"], "boolean", "boolean", [1, 0, 1]),
+        ([1, 0, None], "boolean", "boolean", [1, 0, NAN]),
+    ],
+)
+def test_declared_columns(
+    cells: list[Any], declared: str, kind: str, expected: list[float]
+) -> None:
+    check(read(cells, declared=declared), kind, expected)
+
+
+def test_7_and_7_0_are_one_category() -> None:
+    assert read([7.0], declared="category").texts == read([7], declared="category").texts == ("7",)
+
+
+def test_a_decimal_comma_is_declared() -> None:
+    check(read(["1,5", "2", "-0,25"], decimal=","), "number", [1.5, 2, -0.25])
+    with pytest.raises(DataError, match=r"'1\.500,5' is not a number"):
+        read(["1,5", "1.500,5"], decimal=",")
+
+
+@pytest.mark.parametrize(
+    ("batches", "complaint"),
+    [
+        ([["1", "x"]], "row 2: 'x' is not a number; correct it, .* missing = \\['x'\\]; or if it"),
+        ([["1"], ["2", "?"]], "row 3: '\\?' is not a number"),
+        ([["x", "1"]], "row 2: '1'; correct it"),
+        ([["x"], ["y", "7"]], "row 3: '7' is no category, as 'x' above it is; correct it"),
+        ([["1", "1,234"]], "row 2: '1,234' is not a number; write numbers without separators"),
+        ([["1,234", "5,678"]], "row 1: '1,234'; write numbers without separators of thousands"),
+        ([["1 234.5"]], "row 1: '1 234.5'; write numbers without separators"),
+        ([["3,14"]], "row 1: '3,14'; write numbers .* or say decimal = ','"),
+        ([["2020-01-31", "31.01.2020"]], "row 2: '31.01.2020' is not a date; write all dates"),
+        ([["31.01.2020"]], "row 1: '31.01.2020'; write all dates .* types = { x = 'date %d"),
+        ([["2020-01-31", "2020-02-30"]], "row 2: '2020-02-30' is not a date"),
+        ([["2020-01-31", "2020-01-31 10:00"]], "row 2: .* is not a date"),
+        ([["true", "maybe"]], "row 2: 'maybe' is not a boolean; correct it"),
+        ([["1", "inf"]], "row 2 is infinite"),
+        ([[1.0, float("-inf")]], "row 2 is infinite"),
+        ([pa.array([[1]])], "holds list<.*>: turn it into"),
+        ([pa.array([b"x"])], "holds binary: turn it into"),
+    ],
+)
+def test_cells_of_another_kind_are_named(batches: list[Any], complaint: str) -> None:
+    with pytest.raises(DataError, match=f"^column 'x'.*{complaint}"):
+        read(*batches)
+
+
+@pytest.mark.parametrize(
+    ("cells", "declared", "complaint"),
+    [
+        (["a"], "number", "row 1: 'a' is not a number"),
+        (["2020-01-31"], "date %d.%m.%Y", r"row 1: '2020-01-31' is not a date \(%d.%m.%Y\)"),
+        ([1], "date", "holds int64, and date was expected"),
+        ([2], "boolean", "holds int64, and boolean was expected"),
+        ([1.5], "category", "column 'x': 1.5 is a fraction, which is no category"),
+    ],
+)
+def test_cells_that_are_not_as_declared(cells: list[Any], declared: str, complaint: str) -> None:
+    with pytest.raises(DataError, match=complaint):
+        read(cells, declared=declared)
+
+
+@pytest.mark.parametrize("declared", ["nothing", "number %d", "", "category x"])
+def test_declarations_are_checked(declared: str) -> None:
+    with pytest.raises(ParameterError, match=r"types: .* is none of number, boolean, date"):
+        Kind.parse(declared)
+
+
+def test_whole_numbers_beyond_2_to_the_53_raise_a_warning() -> None:
+    for cells in ([1, 2**53], ["1", str(2**53)], ["1", "", str(2**60)]):
+        assert len(read(cells).warnings) == 1, cells
+        assert "is beyond 2^53" in read(cells).warnings[0]
+    for others in ([2**53 - 1], [2.0**60], ["1e30", "3"]):
+        assert read(others).warnings == []
+    assert "row 2 " in read([1, 2**53, 2**54]).warnings[0]

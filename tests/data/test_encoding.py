@@ -1,0 +1,109 @@
+"""Categories by rank, the same for new rows; tests in words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from privet.boosting.binning import bucket_columns
+from privet.data.cells import Cells
+from privet.data.encoder import Encoder
+from privet.data.encoding import encode, learn
+from privet.data.frame import Frame
+from privet.data.kinds import CATEGORY, NUMBER, Content, Kind
+from privet.errors import DataError
+
+NAN = np.nan
+
+
+def frame(**columns: Any) -> Frame:
+    """Read columns of text or numbers."""
+    import pyarrow as pa
+
+    rows, contents = [], []
+    for name, cells in columns.items():
+        declared = Kind.parse(name.split("_")[0]) if name.startswith("category") else None
+        column = Cells(name, declared)
+        column.add(pa.array(cells))
+        values = np.empty(len(cells))
+        column.move_to(values)
+        rows.append(values)
+        contents.append(Content(column.kind or NUMBER, column.texts))
+    return Frame(tuple(columns), np.stack(rows), contents=tuple(contents))
+
+
+def test_categories_become_ranks_by_frequency() -> None:
+    rows = frame(job=["cook", "clerk", "clerk", "", "smith"], age=[1, 2, 3, 4, 5])
+    encoders = learn(rows, buckets=8)
+    assert encoders[0].categories == ("clerk", "cook", "smith")  # equal ones by name
+    assert encoders[1] == Encoder("age", NUMBER)
+    found = encode(rows, encoders)
+    np.testing.assert_array_equal(found.columns, [[1, 0, 0, NAN, 2], [1, 2, 3, 4, 5]])
+    assert found.names == ("job", "age")
+
+
+def test_rare_and_unseen_categories_are_the_rest() -> None:
+    rows = frame(job=["a"] * 4 + ["b"] * 3 + ["c"] * 2 + ["d"])
+    encoders = learn(rows, buckets=4)
+    assert encoders[0].categories == ("a", "b")
+    new = frame(job=["d", "b", "never", "c", None, "a"])
+    np.testing.assert_array_equal(encode(new, encoders).columns, [[2, 1, 2, 2, NAN, 0]])
+
+
+def test_missing_and_rest_have_buckets_of_their_own() -> None:
+    cells = ["a"] * 4 + ["b"] * 3 + ["c"] * 2 + ["d"] * 2 + [None]
+    rows = frame(job=cells)
+    columns = encode(rows, learn(rows, buckets=4)).columns
+    bucketed = bucket_columns("bank", ["job"], columns, 4)
+    assert len({*bucketed.buckets[0]}) == 4
+
+
+def test_one_hot_features_are_numbered_not_named() -> None:
+    rows = frame(job=["cook", "clerk", "clerk", ""])
+    rows = Frame(
+        rows.names, rows.columns, contents=(Content(Kind.parse("one-hot"), rows.contents[0].texts),)
+    )
+    encoders = learn(rows, buckets=8)
+    found = encode(rows, encoders)
+    assert found.names == ("job 1", "job 2")
+    np.testing.assert_array_equal(found.columns, [[0, 1, 1, 0], [1, 0, 0, 0]])
+    assert encoders[0].describe("job 2", 0.5) == "job is not 'cook'"
+
+
+def test_encoders_take_the_columns_they_know_in_their_order() -> None:
+    encoders = learn(frame(a=["x", "y"], b=[1, 2]), buckets=8)
+    found = encode(frame(c=[0, 0], b=[3, 4], a=["y", "x"]), encoders)
+    assert found.names == ("a", "b")
+    np.testing.assert_array_equal(found.columns, [[1, 0], [3, 4]])
+    with pytest.raises(DataError, match="there is no column 'a', which the model needs"):
+        encode(frame(b=[1]), encoders)
+
+
+def test_a_column_that_changed_its_kind_is_named() -> None:
+    encoders = learn(frame(a=["x", "y"], b=[1, 2]), buckets=8)
+    with pytest.raises(DataError, match="column 'a' holds a number, and was a category when"):
+        encode(frame(a=[1, 2], b=[1, 2]), encoders)
+    with pytest.raises(DataError, match="column 'b' holds a category, and was a number when"):
+        encode(frame(a=["x", "y"], b=["p", "q"]), encoders)
+
+
+@pytest.mark.parametrize(
+    ("encoder", "threshold", "words"),
+    [
+        (Encoder("age", NUMBER), 31.25, "age < 31.25"),
+        (Encoder("age", NUMBER), np.inf, "age: any value"),
+        (Encoder("age", NUMBER), -np.inf, "age is missing"),
+        (Encoder("born", Kind("date")), 364.0, "born < 1970-12-31"),
+        (Encoder("born", Kind("date")), 0.5, "born < 1970-01-01 12:00"),
+        (Encoder("seen", Kind("time")), 61.0, "seen < 1970-01-01 00:01:01"),
+        (Encoder("born", Kind("date")), 1e12, "born < 1e+12"),
+        (Encoder("job", CATEGORY, ("a", "b", "c")), 0.5, "job is 'a'"),
+        (Encoder("job", CATEGORY, ("a", "b", "c")), 1.5, "job is not 'c', nor of the rest"),
+        (Encoder("job", CATEGORY, ("a", "b", "c")), 2.5, "job is 'a' or 'b' or 'c'"),
+        (Encoder("job", CATEGORY, tuple("abcdefgh")), 3.5, "job is 'a' or 'b' or 'c' or 1 more"),
+    ],
+)
+def test_tests_in_words(encoder: Encoder, threshold: float, words: str) -> None:
+    assert encoder.describe(encoder.column, threshold) == words

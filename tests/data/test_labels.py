@@ -1,0 +1,80 @@
+"""Labels: numbers, or two classes of any kind."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from privet.data.cells import Cells
+from privet.data.frame import Frame
+from privet.data.kinds import NUMBER, Content
+from privet.data.labels import settle_label, task_of
+from privet.errors import DataError
+
+
+def labelled(cells: list[Any]) -> Frame:
+    column = Cells("y")
+    column.add(pa.array(cells))
+    values = np.empty(len(cells))
+    column.move_to(values)
+    content = Content(column.kind or NUMBER, column.texts)
+    return Frame((), np.empty((0, len(cells))), label=values, label_content=content)
+
+
+@pytest.mark.parametrize(
+    ("cells", "positive", "label", "classes"),
+    [
+        ([0, 1, 1], None, [0, 1, 1], ["0", "1"]),
+        ([2, 1, 2], None, [1, 0, 1], ["1", "2"]),
+        ([-1, 1, -1], None, [0, 1, 0], ["-1", "1"]),
+        (["no", "yes", "no"], None, [0, 1, 0], ["no", "yes"]),
+        (["yes", "no", "no"], None, [1, 0, 0], ["no", "yes"]),
+        (["good", "bad", "bad"], "bad", [0, 1, 1], ["good", "bad"]),
+        ([True, False, True], None, [1, 0, 1], ["false", "true"]),
+        ([0, 1, 1], "0", [1, 0, 0], ["1", "0"]),
+        ([1.5, 2.5, 1.5], None, [0, 1, 0], ["1.5", "2.5"]),
+    ],
+)
+def test_two_classes(
+    cells: list[Any], positive: str | None, label: list[float], classes: list[str]
+) -> None:
+    frame, found = settle_label(labelled(cells), "classification", positive)
+    assert frame.label is not None
+    assert frame.label.tolist() == label
+    assert found == classes
+
+
+def test_a_regression_takes_numbers_as_they_are() -> None:
+    frame, classes = settle_label(labelled([1.5, 2.0]), "regression")
+    assert frame.label is not None
+    assert frame.label.tolist() == [1.5, 2.0]
+    assert classes == []
+
+
+@pytest.mark.parametrize(
+    ("cells", "task", "positive", "complaint"),
+    [
+        (["a", "a"], "classification", None, r"has 1 value, 'a' \(row 1\): a classification"),
+        (["a", "b", "c"], "classification", None, r"has 3 values, 'a' .* 'c' \(row 3\): a cl"),
+        ([1, 2, 3], "classification", None, "has 3 values, '1' \\(row 1\\), '2' "),
+        (["a", "b"], "classification", "c", "the label has no value 'c'; it has 'a', 'b'"),
+        (["a", "", "b"], "classification", None, r"label of row 2 is missing; .* \(1 of 3"),
+        (["a", "b"], "regression", None, "the label is a category, and a regression needs"),
+        ([1.0, 2.0], "regression", "1", "positive: a regression has no classes"),
+        ([1.0, None], "regression", None, "the label of row 2 is nan"),
+        ([1.0, 1.0], "regression", None, "the label is constant"),
+    ],
+)
+def test_labels_that_cannot_be_learned(
+    cells: list[Any], task: str, positive: str | None, complaint: str
+) -> None:
+    with pytest.raises(DataError, match=complaint):
+        settle_label(labelled(cells), task, positive)
+
+
+def test_the_task_that_a_label_seems_to_ask_for() -> None:
+    found = [task_of(labelled(cells)) for cells in ([0, 1], ["a", "b"], [True, False], [1, 2.5])]
+    assert found == ["classification", "classification", "classification", "regression"]

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import gzip
 import re
+import uuid
 from collections.abc import Callable
 from datetime import date, datetime, timezone
 from decimal import Decimal
@@ -75,26 +76,41 @@ def test_columns_and_types(tmp_path: Path, write: Writer, outer: Callable[[bytes
 
 @pytest.mark.parametrize("write", [write_arrow_file, write_arrow_stream, write_parquet])
 def test_types_become_plain(tmp_path: Path, write: Writer) -> None:
-    path = tmp_path / "table"
-    words = ["a", "b", None, "a"]
-    columns = {
-        "coded": pa.array(words).dictionary_encode(),
-        "opaque": pa.ExtensionArray.from_storage(
-            pa.uuid(), pa.array([b"x" * 16] * 4, pa.binary(16))
-        ),
-    }
+    words, runs = ["a", "b", None, "a"], [7.0, 7.0, 7.0, 8.0]
+    columns: dict[str, tuple[pa.Array, list[Any], pa.DataType]] = {}
+    columns["coded"] = (pa.array(words).dictionary_encode(), words, pa.string())
     if write is not write_parquet:
-        columns["viewed"] = pa.array(words, pa.string_view())
-        columns["runs"] = pa.RunEndEncodedArray.from_arrays([3, 4], [7.0, 8.0])
-    write(pa.table(columns), path)
-    table = open_source(path)
-    for name, values in (("coded", words), ("viewed", words), ("runs", [7.0, 7.0, 7.0, 8.0])):
-        if name in columns:
-            (batch,) = table.batches([name])
-            assert batch[name].to_pylist() == values
-            assert batch.schema.types[0] in (pa.string(), pa.large_string(), pa.float64())
-    with pytest.raises(DataError, match=r"column 'opaque' holds fixed_size_binary\[16\]: write it"):
-        table.batches(["coded", "opaque"])
+        encoded = pa.RunEndEncodedArray.from_arrays([3, 4], [7.0, 8.0])
+        columns["runs"] = (encoded, runs, pa.float64())
+        columns["viewed"] = (pa.array(words, pa.string_view()), words, pa.large_string())
+    path = tmp_path / "table"
+    write(pa.table({name: column for name, (column, _, _) in columns.items()}), path)
+    (batch,) = open_source(path).batches(list(columns))
+    for name, (_, values, kind) in columns.items():
+        assert batch[name].to_pylist() == values
+        assert batch[name].type == kind
+
+
+@pytest.mark.skipif(not hasattr(pa, "uuid"), reason="this pyarrow has no UUIDs")
+@pytest.mark.parametrize("write", [write_arrow_file, write_arrow_stream, write_parquet])
+def test_uuids_become_text(tmp_path: Path, write: Writer) -> None:
+    ids = [uuid.UUID(int=7), None, uuid.UUID("0123ABCD-4567-89ab-cdef-0123456789ab")]
+    raw = pa.array([None if one is None else one.bytes for one in ids], pa.binary(16))
+    path = tmp_path / "table"
+    write(pa.table({"id": pa.ExtensionArray.from_storage(pa.uuid(), raw), "raw": raw}), path)
+    (batch,) = open_source(path).batches(["id"])
+    assert batch["id"].to_pylist() == [None if one is None else str(one) for one in ids]
+    with pytest.raises(DataError, match=r"column 'raw' holds fixed_size_binary\[16\]: write it"):
+        open_source(path).batches(["raw"])
+
+
+@pytest.mark.skipif(not hasattr(pa, "json_"), reason="this pyarrow has no JSON")
+def test_json_is_not_plain(tmp_path: Path) -> None:
+    path = tmp_path / "table"
+    column = pa.ExtensionArray.from_storage(pa.json_(), pa.array(['{"a": 1}']))
+    write_arrow_file(pa.table({"odd": column}), path)
+    with pytest.raises(DataError, match=r"column 'odd' holds extension<arrow.json>, several val"):
+        open_source(path).batches(["odd"])
 
 
 @every_format

@@ -51,7 +51,8 @@ class CsvSource(Source):
         """Read these columns as text."""
         dialect = self._dialect
         rows, end = _Rows(dialect), secrets.token_hex(16)
-        called = [f"f{dialect.names.index(name)}" for name in columns]
+        number = {name: number for number, name in enumerate(dialect.names)}
+        called = [f"f{number[name]}" for name in columns]
         with self._location.stream() as stream:
             try:
                 for parsed in _parse(_Content(stream, dialect, end), dialect, called):

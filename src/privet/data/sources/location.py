@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Literal
-from urllib.parse import urlsplit
 
 import pyarrow as pa
 import pyarrow.fs as pafs
@@ -40,6 +40,8 @@ _REFUSED = {
     b"\x89HDF": "HDF5",
 }
 _BEGINNING = 64
+# A password may have a "/" in it that somebody forgot to escape; a port has only digits.
+_PASSWORD = re.compile(r"[^:]+://[^/@]*:(?!\d*/)[^@]*@")
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,7 @@ class Location:
 
     def stream(self) -> pa.NativeFile:
         """Open a file to read it from its beginning to its end, decompressed."""
-        return self.filesystem.open_input_stream(self.path, compression=self._compression())
+        return self.filesystem.open_input_stream(self.path, compression=self._compression)
 
     def file(self) -> pa.NativeFile:
         """Open a file to read it here and there.
@@ -71,13 +73,14 @@ class Location:
         One that is compressed as a whole is decompressed into memory first: its format compresses
         by itself, so that is rare.
         """
-        if self._compression() is None:
+        if self._compression is None:
             return self.filesystem.open_input_file(self.path)
         with self.stream() as stream:
             return pa.BufferReader(stream.read_buffer())
 
+    @cached_property
     def kind(self) -> Kind:
-        """Tell what a file is: CSV if nothing else."""
+        """What a file is: CSV if nothing else."""
         with self.stream() as stream:
             beginning = stream.read(_BEGINNING)
         for mark, what in _REFUSED.items():
@@ -86,6 +89,7 @@ class Location:
         kinds = (kind for mark, kind in _KINDS.items() if beginning.startswith(mark))
         return next(kinds, "CSV")
 
+    @cached_property
     def _compression(self) -> str | None:
         with self.filesystem.open_input_stream(self.path, compression=None) as stream:
             beginning = stream.read(_BEGINNING)
@@ -108,9 +112,8 @@ def locate(path: str | Path) -> Location:
     """
     if not is_address(path):
         return Location(pafs.LocalFileSystem(), str(path), str(path))
-    address = urlsplit(str(path))
-    where = f"{address.scheme}://{address.netloc.rpartition('@')[2]}{address.path}"
-    if address.password is not None:
+    where = re.sub(r"(?<=://)[^/]*:.*@", "", str(path)).partition("?")[0]
+    if _PASSWORD.match(str(path)):
         raise ParameterError(
             f"path: the address of {where} has a password in it; leave it out, and give it by the "
             "environment or the store's own configuration"

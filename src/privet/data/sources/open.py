@@ -7,6 +7,7 @@ from pathlib import Path
 
 from privet.data.sources.columnar import ArrowFileSource, ArrowStreamSource, ParquetSource
 from privet.data.sources.csv_file import CsvSource
+from privet.data.sources.folder import FolderSource, members
 from privet.data.sources.location import Kind, Location, locate
 from privet.data.sources.source import Source, SourceOptions, naming
 from privet.errors import DataError, ParameterError
@@ -20,22 +21,41 @@ _COLUMNAR: dict[Kind, Callable[[Location], Source]] = {
 }
 
 
-def open_source(path: str | Path, options: SourceOptions | None = None) -> Source:
-    """Find out what a table is, and what its columns are called."""
-    location = locate(path)
+def open_source(table: str | Path, options: SourceOptions | None = None) -> Source:
+    """Find out what a table is, and what its columns are called.
+
+    It is at a path, or at an address that pyarrow knows (s3://, gs://, hdfs://, file://, ...).
+    """
+    options = options or SourceOptions()
+    location = locate(table)
     with naming(location.where):
-        if location.is_folder():
-            raise DataError("Is a directory")
-        return _open_file(location, options or SourceOptions())
+        if not location.is_folder():
+            return _open_file(location, options)
+        return _open_folder(location, options)
+
+
+def _open_folder(folder: Location, options: SourceOptions) -> Source:
+    found = members(folder)
+    first, files = found[0].location, []
+    for location in (member.location for member in found):
+        with naming(location.where):
+            if location.kind != first.kind:
+                raise DataError(
+                    f"this is {location.kind}, and {first.where} is {first.kind}: keep files of "
+                    "one kind in a folder"
+                )
+            files.append(_open_file(location, options))
+    return FolderSource(folder, files, found)
 
 
 def _open_file(location: Location, options: SourceOptions) -> Source:
-    kind = location.kind()
-    if kind == "CSV":
+    if location.kind == "CSV":
         return CsvSource(location, options)
+    _refuse_options_about_csv(options, location.where, location.kind)
+    return _COLUMNAR[location.kind](location)
+
+
+def _refuse_options_about_csv(options: SourceOptions, where: str, kind: str) -> None:
     for option in _ABOUT_CSV:
         if getattr(options, option) != getattr(_DEFAULTS, option):
-            raise ParameterError(
-                f"{option}: is for CSV files, and {location.where} is {kind}: leave it out"
-            )
-    return _COLUMNAR[kind](location)
+            raise ParameterError(f"{option}: is for CSV files, and {where} is {kind}: leave it out")

@@ -72,26 +72,30 @@ class Source(ABC):
         is damaged, or if there is no row at all.
         """
         with naming(self.where):
-            if not columns:
-                raise DataError("no column is chosen")
-            kinds = [self._kind(name) for name in columns]
+            self._check(columns)
+            kinds = [self.plain_type(name) for name in columns]
         return self._batches(list(columns), pa.schema(zip(columns, kinds, strict=True)))
 
     @abstractmethod
     def read(self, columns: list[str]) -> Iterator[pa.RecordBatch]:
         """Read these columns as they are; no rows are no error here."""
 
-    def _kind(self, name: str) -> pa.DataType:
-        names = self.schema.names
-        if name not in names:
-            raise DataError(f"there is no column {name!r}; there are {listing(names)}")
-        position = names.index(name)
-        if not printable(name):
-            raise DataError(
-                f"column {position + 1} is called {name!r}, which is no name; give it one, or "
-                "leave it out (an index, perhaps)"
-            )
-        return plain_type(name, self.schema.types[position])
+    def plain_type(self, name: str) -> pa.DataType:
+        """Return the type that a column comes in; refuse one whose values are not plain."""
+        return plain_type(name, self.schema.field(name).type)
+
+    def _check(self, columns: Sequence[str]) -> None:
+        if not columns:
+            raise DataError("no column is chosen")
+        number = {name: number for number, name in enumerate(self.names(), start=1)}
+        for name in columns:
+            if name not in number:
+                raise DataError(f"there is no column {name!r}; there are {listing(self.names())}")
+            if not printable(name):
+                raise DataError(
+                    f"column {number[name]} is called {name!r}, which is no name; give it one, or "
+                    "leave it out (an index, perhaps)"
+                )
 
     def _batches(self, columns: list[str], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         rows, most = 0, rows_in_a_batch(len(columns))
@@ -113,12 +117,15 @@ def plain_type(name: str, kind: pa.DataType) -> pa.DataType:
     """Return the plain type that a column's values have; refuse one whose values have none."""
     types = pa.types
     if isinstance(kind, pa.BaseExtensionType):
-        return plain_type(name, kind.storage_type)
+        if kind.extension_name == "arrow.uuid":
+            return pa.large_string()
+        if kind.extension_name != "arrow.json":
+            return plain_type(name, kind.storage_type)
     if types.is_dictionary(kind) or types.is_run_end_encoded(kind):
         return plain_type(name, kind.value_type)
     if types.is_string_view(kind):
         return pa.large_string()
-    if types.is_nested(kind):
+    if types.is_nested(kind) or isinstance(kind, pa.BaseExtensionType):
         raise DataError(
             f"column {name!r} holds {kind}, several values in a cell: make columns of them, or "
             "leave it out"
@@ -152,7 +159,16 @@ def _as_plain(column: pa.Array, kind: pa.DataType) -> pa.Array:
         column = column.storage
     if isinstance(column, pa.RunEndEncodedArray):
         column = pc.run_end_decode(column)
+    if column.type == pa.binary(16):
+        column = _uuids_as_text(column)
     return column if column.type == kind else column.cast(kind)
+
+
+def _uuids_as_text(column: pa.Array) -> pa.Array:
+    """Return 16 bytes each as text, in groups of 4, 2, 2, 2 and 6."""
+    digits = pa.array([None if cell is None else cell.hex() for cell in column.to_pylist()])
+    groups = "([0-9a-f]{8})([0-9a-f]{4})([0-9a-f]{4})([0-9a-f]{4})([0-9a-f]{12})"
+    return pc.replace_substring_regex(digits, groups, r"\1-\2-\3-\4-\5")
 
 
 class NamedError(DataError):

@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from privet import DataError, ParameterError, UnavailableError
+from privet.data.sources.location import is_address
+from privet.data.sources.open import open_source
+
+
+def test_addresses(tmp_path: Path) -> None:
+    path = tmp_path / "a table.csv"
+    path.write_text("a,b\n1,2\n")
+    source = open_source(path.as_uri())
+    assert source.where == path.as_uri()
+    assert [batch.to_pydict() for batch in source.batches(["b"])] == [{"b": ["2"]}]
+    assert is_address("s3://bucket/table")
+    assert not is_address("C:/table")
+    assert not is_address(tmp_path)
+
+
+def test_relative_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "table.csv").write_text("a,b\n1,2\n")
+    monkeypatch.chdir(tmp_path)
+    for path in ("folder/table.csv", "folder", "./folder/"):
+        (batch,) = open_source(path).batches(["b"])
+        assert batch.to_pydict() == {"b": ["2"]}
+
+
+@pytest.mark.parametrize("path", ["none.csv", "none/none.csv", "file/none.csv"])
+def test_no_such_file(tmp_path: Path, path: str) -> None:
+    (tmp_path / "file").touch()
+    for given in (tmp_path / path, (tmp_path / path).as_uri()):
+        with pytest.raises(DataError, match=rf"^{given}: No such file or directory$"):
+            open_source(given)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_no_permission(tmp_path: Path) -> None:
+    path = tmp_path / "table.csv"
+    path.write_text("a,b\n1,2\n")
+    path.chmod(0)
+    with pytest.raises(DataError, match=rf"^{path}: Permission denied$"):
+        open_source(path)
+
+
+def test_neither_file_nor_folder(tmp_path: Path) -> None:
+    path = tmp_path / "socket"
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        with pytest.raises(DataError, match=rf"^{path}: neither a file nor a folder$"):
+            open_source(path)
+
+
+def test_addresses_that_nobody_knows() -> None:
+    with pytest.raises(ParameterError, match=r"^path: foo://host/x: Unrecognized filesystem type"):
+        open_source("foo://host/x")
+
+
+def test_a_file_system_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAVA_HOME", "/nonexistent")
+    monkeypatch.setenv("ARROW_LIBHDFS_DIR", "/nonexistent")
+    with pytest.raises(UnavailableError, match=r"^hdfs://host:1/x: \S") as caught:
+        open_source("hdfs://host:1/x")
+    assert len(str(caught.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize("secret", ["hush", "hu/sh", "12", "hu@sh", "hu?sh"])
+def test_passwords_stay_out_of_addresses(secret: str) -> None:
+    complaint = r"^path: the address of s3://bucket/x\.csv has a password in it; leave it out"
+    with pytest.raises(ParameterError, match=complaint) as caught:
+        open_source(f"s3://me:{secret}@bucket/x.csv")
+    assert secret not in str(caught.value)
+
+
+def test_what_is_no_password(tmp_path: Path) -> None:
+    """Neither colons in a file's name nor a port."""
+    path = tmp_path / "a:b@c.csv"
+    path.write_text("a,b\n1,2\n")
+    for given in (path, f"file://{path}"):
+        assert open_source(given).where == str(given)
+    with pytest.raises((UnavailableError, DataError)):
+        open_source("hdfs://host:1/a@b")

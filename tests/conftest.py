@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
 from privet import DataSet, load_dataset
+from tests import postgres_server
 
 pytest.register_assert_rewrite("tests.runtime.harness")
 
@@ -35,3 +36,32 @@ def real_data() -> Callable[[str], DataSet]:
         return loaded[name]
 
     return load
+
+
+@pytest.fixture(scope="session")
+def postgres_environment() -> Iterator[dict[str, str]]:
+    """Run a PostgreSQL server, or skip and say what is missing."""
+    missing = postgres_server.missing()
+    if missing is not None:
+        pytest.skip(f"{missing}: queries are NOT tested")
+    with postgres_server.running() as environment:
+        yield environment
+
+
+@pytest.fixture
+def postgres(
+    postgres_environment: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., None]:
+    """Point libpq to a server, and return what runs statements there."""
+    import adbc_driver_postgresql.dbapi as driver
+
+    for name, value in postgres_environment.items():
+        monkeypatch.setenv(name, value)
+
+    def execute(*statements: str) -> None:
+        with driver.connect("postgresql://", autocommit=True) as connection:
+            for statement in statements:
+                with connection.cursor() as cursor:
+                    cursor.execute(statement)
+
+    return execute

@@ -9,6 +9,7 @@ from privet.data.sources.columnar import ArrowFileSource, ArrowStreamSource, Par
 from privet.data.sources.csv_file import CsvSource
 from privet.data.sources.folder import FolderSource, members
 from privet.data.sources.location import Kind, Location, locate
+from privet.data.sources.postgres import WHERE, PostgresSource, Query
 from privet.data.sources.source import Source, SourceOptions, naming
 from privet.errors import DataError, ParameterError
 
@@ -21,12 +22,17 @@ _COLUMNAR: dict[Kind, Callable[[Location], Source]] = {
 }
 
 
-def open_source(table: str | Path, options: SourceOptions | None = None) -> Source:
+def open_source(table: str | Path | Query, options: SourceOptions | None = None) -> Source:
     """Find out what a table is, and what its columns are called.
 
-    It is at a path, or at an address that pyarrow knows (s3://, gs://, hdfs://, file://, ...).
+    It is at a path, at an address that pyarrow knows (s3://, gs://, hdfs://, file://, ...) or what
+    a query returns.
     """
     options = options or SourceOptions()
+    if isinstance(table, Query):
+        _refuse_options_about_csv(options, WHERE, "none")
+        with naming(WHERE):
+            return PostgresSource(table)
     location = locate(table)
     with naming(location.where):
         if not location.is_folder():

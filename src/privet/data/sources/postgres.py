@@ -1,0 +1,187 @@
+"""A query to PostgreSQL, whose rows stream from the server.
+
+The connection is libpq's: from the environment (PGHOST, PGUSER, PGPASSFILE, ...), from a service of
+its service file, or by an address without a password. The query runs as it is, once for each
+reading, in a transaction that changes nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+from urllib.parse import parse_qsl
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pydantic import field_validator
+
+from privet.config import Config
+from privet.data.sources.source import Source
+from privet.errors import DataError, PrivetError, UnavailableError
+
+WHERE = "PostgreSQL query"
+"""How messages call it: there may be secrets in the query."""
+
+_TYPE = b"POSTGRESQL:type"
+_AS: Mapping[str, pa.DataType] = {"numeric": pa.float64(), "uuid": pa.large_string()}
+# Money comes as a number of cents, or of whatever the server's locale says.
+_REFUSED = ("json", "jsonb", "money")
+_EARLIEST = -2_440_588  # days before 1970: 4713 BC, as early as a date of PostgreSQL can be
+_DAY = 86_400_000_000
+
+_DRIVERS_WORDS = re.compile(
+    r"^([A-Z_]+: )?(\[libpq\] )?(Failed to connect: |Execution error \[\w+\]: )?(ERROR: )?"
+)
+
+
+class Query(Config):
+    """What to ask which database."""
+
+    sql: str
+    """One SELECT, or anything else that returns rows and changes nothing."""
+    database: str = "postgresql://"
+    """A service of libpq's service file, or an address; all that it leaves open, and always the
+    password, comes from the environment."""
+
+    @field_validator("sql")
+    @classmethod
+    def _not_empty(cls, sql: str) -> str:
+        if not sql.strip():
+            raise ValueError("the query is empty")
+        return sql
+
+    @field_validator("database")
+    @classmethod
+    def _without_secrets(cls, database: str) -> str:
+        if re.fullmatch(r"[\w.-]+", database):
+            return database
+        if not re.match("postgres(ql)?://", database):
+            raise ValueError(
+                "is neither a service nor an address: give a name of libpq's service file, or "
+                "postgresql://..."
+            )
+        # Whoever forgets to escape an "@" or a "?" in a password has it in an odd place.
+        user = database.partition("://")[2].rpartition("@")[0]
+        parameters = dict(parse_qsl(database.partition("?")[2], keep_blank_values=True))
+        if ":" in user or parameters.keys() & {"password", "sslpassword"}:
+            raise ValueError(
+                "has a password in it; leave it out, and give it by PGPASSFILE, PGPASSWORD or the "
+                "service file"
+            )
+        return database
+
+    def address(self) -> str:
+        """Return what libpq is told; the environment has the rest."""
+        if "://" in self.database:
+            return self.database
+        return f"postgresql:///?service={self.database}"
+
+
+class PostgresSource(Source):
+    """The rows that a query returns."""
+
+    def __init__(self, query: Query) -> None:
+        self._query = query
+        with self._asking() as cursor:
+            schema = cursor.adbc_execute_schema(self._sql())
+        if not schema.names:
+            raise DataError("the query returns no columns: write a SELECT")
+        if any(_TYPE not in (field.metadata or {}) for field in schema):
+            raise UnavailableError(_install("a newer driver"))
+        super().__init__(WHERE, schema)
+
+    def plain_type(self, name: str) -> pa.DataType:
+        """Return the type that a column comes in; refuse one that has to be cast in the query."""
+        field = self.schema.field(name)
+        kind = field.metadata[_TYPE].decode()
+        if kind in _AS:
+            return _AS[kind]
+        with contextlib.suppress(DataError):
+            if kind not in _REFUSED:
+                return super().plain_type(name)
+        shown = f"{kind[1:]}[]" if kind.startswith("_") else kind
+        raise DataError(
+            f"column {name!r} holds {shown}: cast it in the query to a number, text, a date or a "
+            "timestamp, or leave it out"
+        )
+
+    def read(self, columns: list[str]) -> Iterator[pa.RecordBatch]:
+        """Run the query, and read these of its columns."""
+        rows = 0
+        with self._asking() as cursor:
+            cursor.execute(self._sql())
+            for batch in cursor.fetch_record_batch():
+                chosen = batch.select(columns)
+                for name, column in zip(columns, chosen.columns, strict=True):
+                    _refuse_infinite(name, column, rows)
+                yield chosen
+                rows += batch.num_rows
+
+    def _sql(self) -> str:
+        # The driver puts it in parentheses, out of which a comment at its end would run.
+        return self._query.sql.strip().removesuffix(";") + "\n"
+
+    @contextlib.contextmanager
+    def _asking(self) -> Iterator[Any]:
+        driver = _driver()
+        try:
+            connection = driver.connect(self._query.address())
+        except driver.Error as error:
+            raise UnavailableError(
+                f"{WHERE}: no connection to the server: {_said(error)}; see PGHOST, PGPORT, "
+                "PGUSER, PGDATABASE and PGPASSFILE, or the service file"
+            ) from None
+        with contextlib.closing(connection):
+            try:
+                with connection.cursor() as cursor:
+                    cursor.execute("SET TRANSACTION READ ONLY")
+                    yield cursor
+            except (driver.Error, pa.ArrowException, OSError) as error:
+                raise _explained(error, connection, driver) from None
+
+
+def _driver() -> Any:
+    try:
+        import adbc_driver_postgresql.dbapi as driver
+    except ImportError:
+        raise UnavailableError(_install("a driver")) from None
+    return driver
+
+
+def _install(what: str) -> str:
+    return f"{WHERE}: needs {what}: pip install 'privet[postgres]', with Python 3.11 or later"
+
+
+def _explained(error: Exception, connection: Any, driver: Any) -> PrivetError:
+    """Tell a query that the server refuses from a server that is gone."""
+    try:
+        connection.rollback()
+    except driver.Error:
+        return UnavailableError(f"{WHERE}: the server is gone: {_said(error)}; try again")
+    return DataError(_said(error))
+
+
+def _said(error: Exception) -> str:
+    """Return the server's own words in one line, without the query and the driver's words."""
+    details = dict(getattr(error, "details", None) or ())
+    if b"PG_DIAG_MESSAGE_PRIMARY" in details:
+        return str(details[b"PG_DIAG_MESSAGE_PRIMARY"].decode(errors="replace"))
+    return _DRIVERS_WORDS.sub("", " ".join(str(error).split()))
+
+
+def _refuse_infinite(name: str, column: pa.Array, rows_before: int) -> None:
+    """Refuse dates that the driver makes early ones of, since it adds to the largest number."""
+    if pa.types.is_date32(column.type):
+        numbers, earliest = column.view(pa.int32()), _EARLIEST
+    elif pa.types.is_timestamp(column.type):
+        numbers, earliest = column.view(pa.int64()), _EARLIEST * _DAY
+    else:
+        return
+    early = pc.indices_nonzero(pc.less(numbers, earliest))
+    if len(early):
+        raise DataError(
+            f"column {name!r}, row {rows_before + early[0].as_py() + 1} is infinite, or after the "
+            "year 294246: select another date, or null where it is missing"
+        )

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 import pytest
 from pyarrow import feather
@@ -82,13 +83,20 @@ def test_types_become_plain(tmp_path: Path, write: Writer) -> None:
     if write is not write_parquet:
         encoded = pa.RunEndEncodedArray.from_arrays([3, 4], [7.0, 8.0])
         columns["runs"] = (encoded, runs, pa.float64())
-        columns["viewed"] = (pa.array(words, pa.string_view()), words, pa.large_string())
     path = tmp_path / "table"
     write(pa.table({name: column for name, (column, _, _) in columns.items()}), path)
     (batch,) = open_source(path).batches(list(columns))
     for name, (_, values, kind) in columns.items():
         assert batch[name].to_pylist() == values
         assert batch[name].type == kind
+
+
+@pytest.mark.skipif(int(pa.__version__.split(".")[0]) < 20, reason="pyarrow casts no views yet")
+def test_views_become_text(tmp_path: Path) -> None:
+    path = tmp_path / "table"
+    write_arrow_file(pa.table({"a": pa.array(["x", None], pa.string_view())}), path)
+    (batch,) = open_source(path).batches(["a"])
+    assert batch["a"].equals(pa.array(["x", None], pa.large_string()))
 
 
 @pytest.mark.skipif(not hasattr(pa, "uuid"), reason="this pyarrow has no UUIDs")
@@ -154,6 +162,26 @@ def test_batches_are_bounded(
         "b": (-numbers).tolist(),
         "a": numbers.tolist(),
     }
+
+
+def write_csv(table: pa.Table, path: Path) -> None:
+    pacsv.write_csv(table, path)
+
+
+@pytest.mark.parametrize("write", [*WRITERS, write_csv])
+def test_memory_does_not_grow_with_the_table(tmp_path: Path, write: Writer) -> None:
+    path = tmp_path / "table"
+    rng = np.random.default_rng(0)
+    pieces = [pa.table({"a": rng.normal(size=100_000)}) for _ in range(80)]
+    write(pa.concat_tables(pieces), path)
+    del pieces
+    held, before = 0, pa.total_allocated_bytes()
+    for batch in open_source(path).batches(["a"]):
+        held = max(held, pa.total_allocated_bytes() - before)
+        del batch
+    assert path.stat().st_size > 60_000_000
+    # A batch has 8 MB, or is a block of text of 2 MB; there are the next ones and their raw bytes.
+    assert held < 32_000_000
 
 
 @every_format

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import os
 import socket
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -39,13 +41,23 @@ def test_no_such_file(tmp_path: Path, path: str) -> None:
             open_source(given)
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_no_permission(tmp_path: Path) -> None:
-    path = tmp_path / "table.csv"
-    path.write_text("a,b\n1,2\n")
-    path.chmod(0)
-    with pytest.raises(DataError, match=rf"^{path}: Permission denied$"):
-        open_source(path)
+@pytest.fixture
+def not_root() -> Iterator[None]:
+    """Be somebody who may not read everything."""
+    before = os.geteuid()
+    os.seteuid(before or 65534)
+    yield
+    os.seteuid(before)
+
+
+@pytest.mark.usefixtures("not_root")
+def test_no_permission() -> None:
+    with tempfile.NamedTemporaryFile() as file, tempfile.TemporaryDirectory() as folder:
+        for path in (file.name, folder):
+            Path(path).chmod(0)
+            with pytest.raises(DataError, match=rf"^{path}: Permission denied$"):
+                open_source(path)
+            Path(path).chmod(0o700)
 
 
 def test_neither_file_nor_folder(tmp_path: Path) -> None:

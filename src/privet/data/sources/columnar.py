@@ -24,7 +24,8 @@ class ParquetSource(Source):
     def read(self, columns: list[str]) -> Iterator[pa.RecordBatch]:
         """Read these columns."""
         with self._location.file() as file:
-            table = pq.ParquetFile(file, buffer_size=_BUFFER)
+            # With pre_buffer, the bytes of all row groups would stay in memory.
+            table = pq.ParquetFile(file, buffer_size=_BUFFER, pre_buffer=False)
             for batch in table.iter_batches(rows_in_a_batch(len(columns)), columns=columns):
                 yield batch.select(columns)
 

@@ -12,7 +12,7 @@ endif
 
 .PHONY: setup demo test test-mutants lint format bench-reference bench-gates bench-paper \
         bench-protocols bench-attack bench-chaos bench-checkpoints bench-serving bench-secretflow bench-same-tests bench-growth bench-link \
-        bench bench-quick clean
+        bench-reading bench bench-quick clean
 
 setup: $(READY)
 
@@ -98,6 +98,10 @@ bench-growth: setup
 
 bench-link: setup
 	$(BIN)/python -m benchmarks.link
+
+# Writes up to 6 GB, one file after the other, into TMPDIR.
+bench-reading: setup
+	$(BIN)/python benchmarks/reading.py
 
 clean:
 	rm -rf $(VENV) $(HEU_VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

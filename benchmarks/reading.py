@@ -1,0 +1,121 @@
+"""How long reading a table takes, and how much memory: Parquet, CSV and CSV in gzip.
+
+    python benchmarks/reading.py                     10,000,000 rows of 20 numbers: 6 GB of disk
+    python benchmarks/reading.py 1000000 20          fewer
+
+Each file is read twice by a process of its own: once only looking at every number, which shows what
+reading itself holds, and once into an array of 8 bytes a cell.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pacsv
+import pyarrow.parquet as pq
+
+from privet.data.sources.open import open_source
+
+WRITTEN_AT_ONCE = 500_000
+
+
+def tables(rows: int, columns: int) -> Iterator[pa.Table]:
+    """Make a table in pieces: every fourth column has whole numbers, the others fractions."""
+    rng = np.random.default_rng(0)
+    for start in range(0, rows, WRITTEN_AT_ONCE):
+        n = min(WRITTEN_AT_ONCE, rows - start)
+        yield pa.table(
+            {
+                f"column {j}": rng.normal(size=n) if j % 4 else rng.integers(0, 100_000, n)
+                for j in range(columns)
+            }
+        )
+
+
+def write_parquet(path: Path, rows: int, columns: int) -> None:
+    """Write a Parquet file, a row group a piece."""
+    writer = None
+    for table in tables(rows, columns):
+        writer = writer or pq.ParquetWriter(path, table.schema)
+        writer.write_table(table)
+    assert writer is not None
+    writer.close()
+
+
+def write_csv(path: Path, rows: int, columns: int) -> None:
+    """Write a CSV file, compressed if its name says so."""
+    with pa.output_stream(path) as stream:
+        for number, table in enumerate(tables(rows, columns)):
+            options = pacsv.WriteOptions(include_header=number == 0)
+            pacsv.write_csv(table, stream, options)
+
+
+WRITERS: dict[str, Callable[[Path, int, int], None]] = {
+    "table.parquet": write_parquet,
+    "table.csv": write_csv,
+    "table.csv.gz": write_csv,
+}
+
+
+def read(path: Path, rows: int, keep: bool) -> None:
+    """Read all columns as numbers, keep them if asked to, and print what it took."""
+    started = time.perf_counter()
+    source = open_source(path)
+    names = source.names()
+    kept = np.empty((len(names), rows if keep else 0))
+    total, done = 0.0, 0
+    for batch in source.batches(names):
+        for place, column in enumerate(batch.columns):
+            values = column.cast(pa.float64()).to_numpy(zero_copy_only=False)
+            total += values[-1]
+            if keep:
+                kept[place, done : done + len(values)] = values
+        done += batch.num_rows
+    assert done == rows
+    seconds = time.perf_counter() - started
+    what = "into 8 bytes a cell" if keep else "looked at"
+    print(
+        f"{path.name:<14} {what:<20} {seconds:7.1f} s  {rows / seconds:12,.0f} rows/s  "
+        f"{peak_memory():7,.0f} MB at the peak"
+    )
+
+
+def peak_memory() -> float:
+    """Return the largest memory of this process in MB, without that of whoever started it."""
+    for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
+        if line.startswith("VmHWM"):
+            return int(line.split()[1]) * 1024 / 1e6
+    raise AssertionError("Linux tells")
+
+
+def main(rows: int = 10_000_000, columns: int = 20) -> None:
+    """Write the files one after the other, and read each."""
+    print(f"{rows:,} rows of {columns} columns: {rows * columns * 8 / 1e6:,.0f} MB as numbers")
+    for name, write in WRITERS.items():
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / name
+            free = shutil.disk_usage(folder).free
+            if free < 30 * rows * columns:
+                sys.exit(
+                    f"{folder} has only {free:,} bytes left: set TMPDIR, or ask for fewer rows"
+                )
+            write(path, rows, columns)
+            print(f"{name:<14} {path.stat().st_size / 1e6:,.0f} MB")
+            for keep in ("", "keep"):
+                command = [sys.executable, __file__, "read", str(path), str(rows), keep]
+                subprocess.run(command, check=True)  # noqa: S603
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["read"]:
+        read(Path(sys.argv[2]), int(sys.argv[3]), bool(sys.argv[4]))
+    else:
+        main(*(int(argument) for argument in sys.argv[1:]))

@@ -99,7 +99,7 @@ bench-growth: setup
 bench-link: setup
 	$(BIN)/python -m benchmarks.link
 
-# Writes up to 6 GB, one file after the other, into TMPDIR.
+# Writes files of up to 3.2 GB into TMPDIR, one after the other.
 bench-reading: setup
 	$(BIN)/python benchmarks/reading.py
 

@@ -1,6 +1,6 @@
 """How long reading a table takes, and how much memory: Parquet, CSV and CSV in gzip.
 
-    python benchmarks/reading.py                     10,000,000 rows of 20 numbers: 6 GB of disk
+    python benchmarks/reading.py                     10,000,000 rows of 20 numbers: 3.2 GB of disk
     python benchmarks/reading.py 1000000 20          fewer
 
 Each file is read twice by a process of its own: once only looking at every number, which shows what
@@ -23,6 +23,7 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
 from privet.data.sources.open import open_source
+from privet.runtime.roles import peak_rss_mb
 
 WRITTEN_AT_ONCE = 500_000
 
@@ -84,38 +85,35 @@ def read(path: Path, rows: int, keep: bool) -> None:
     what = "into 8 bytes a cell" if keep else "looked at"
     print(
         f"{path.name:<14} {what:<20} {seconds:7.1f} s  {rows / seconds:12,.0f} rows/s  "
-        f"{peak_memory():7,.0f} MB at the peak"
+        f"{peak_rss_mb():7,.0f} MB at the peak"
     )
-
-
-def peak_memory() -> float:
-    """Return the largest memory of this process in MB, without that of whoever started it."""
-    for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
-        if line.startswith("VmHWM"):
-            return int(line.split()[1]) * 1024 / 1e6
-    raise AssertionError("Linux tells")
 
 
 def main(rows: int = 10_000_000, columns: int = 20) -> None:
     """Write the files one after the other, and read each."""
     print(f"{rows:,} rows of {columns} columns: {rows * columns * 8 / 1e6:,.0f} MB as numbers")
-    for name, write in WRITERS.items():
+    for name in WRITERS:
         with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / name
             free = shutil.disk_usage(folder).free
-            if free < 30 * rows * columns:
-                sys.exit(
-                    f"{folder} has only {free:,} bytes left: set TMPDIR, or ask for fewer rows"
-                )
-            write(path, rows, columns)
-            print(f"{name:<14} {path.stat().st_size / 1e6:,.0f} MB")
-            for keep in ("", "keep"):
-                command = [sys.executable, __file__, "read", str(path), str(rows), keep]
-                subprocess.run(command, check=True)  # noqa: S603
+            if free < 20 * rows * columns:
+                sys.exit(f"{folder} has {free:,} bytes left: set TMPDIR, or ask for fewer rows")
+            path = Path(folder) / name
+            apart("write", path, rows, columns)
+            print(f"{name:<14} {path.stat().st_size / 1e6:,.0f} MB", flush=True)
+            apart("read", path, rows, 0)
+            apart("read", path, rows, 1)
+
+
+def apart(action: str, path: Path, rows: int, number: int) -> None:
+    """Do it in a process of its own, whose memory is then that of nothing else."""
+    command = [sys.executable, __file__, action, str(path), str(rows), str(number)]
+    subprocess.run(command, check=True)  # noqa: S603
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["read"]:
-        read(Path(sys.argv[2]), int(sys.argv[3]), bool(sys.argv[4]))
+    if sys.argv[1:2] == ["write"]:
+        WRITERS[Path(sys.argv[2]).name](Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]))
+    elif sys.argv[1:2] == ["read"]:
+        read(Path(sys.argv[2]), int(sys.argv[3]), keep=sys.argv[4] == "1")
     else:
         main(*(int(argument) for argument in sys.argv[1:]))

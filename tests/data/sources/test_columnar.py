@@ -75,6 +75,15 @@ def test_columns_and_types(tmp_path: Path, write: Writer, outer: Callable[[bytes
     assert pa.Table.from_batches(table.batches(["yes", "id"])) == TABLE.select(["yes", "id"])
 
 
+@every_format
+def test_dots_in_names(tmp_path: Path, write: Writer) -> None:
+    """Parquet calls nested columns so."""
+    path = tmp_path / "table"
+    write(pa.table({"a": [1], "a.b": [2], "c": [{"d": 3}], "c.d": [4]}), path)
+    (batch,) = open_source(path).batches(["c.d", "a", "a.b"])
+    assert batch.to_pydict() == {"c.d": [4], "a": [1], "a.b": [2]}
+
+
 @pytest.mark.parametrize("write", [write_arrow_file, write_arrow_stream, write_parquet])
 def test_types_become_plain(tmp_path: Path, write: Writer) -> None:
     words, runs = ["a", "b", None, "a"], [7.0, 7.0, 7.0, 8.0]

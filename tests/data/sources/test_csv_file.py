@@ -4,6 +4,7 @@ import bz2
 import csv
 import gzip
 import io
+import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -132,6 +133,12 @@ def test_an_empty_line_of_one_column_is_an_empty_cell(write: Write) -> None:
     assert read(write("a,b\n1,2\n\n3,4\n")) == [["a", "b"], ["1", "2"], ["3", "4"]]
 
 
+def test_blocks_of_empty_lines(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(csv_file, "_BLOCK", 64)
+    path = write("a,b\n1,2\n" + "\n" * 1000 + "3,4\n" + "\n" * 1000)
+    assert read(path) == [["a", "b"], ["1", "2"], ["3", "4"]]
+
+
 def test_quotes(write: Write) -> None:
     assert read(write('a,b\n"x\r\n,y","say ""no"""\n')) == [
         ["a", "b"],
@@ -257,6 +264,19 @@ def test_what_cannot_be_read(write: Write, content: str | bytes, complaint: str)
         read(path)
     assert str(caught.value).startswith(f"{path}: ")
     assert str(caught.value).count(str(path)) == 1
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def test_a_gzip_file_that_is_damaged_far_inside(write: Write) -> None:
+    rng = random.Random(0)
+    content = "a,b\n" + "".join(f"{rng.random()},{rng.random()}\n" for _ in range(200_000))
+    compressed = bytearray(gzip.compress(content.encode(), compresslevel=1))
+    path = write(bytes(compressed[:-1000]))
+    with pytest.raises(DataError, match=rf"^{path}: cannot be read: Truncated compressed stream$"):
+        read(path)
+    compressed[len(compressed) // 2] ^= 0xFF
+    with pytest.raises(DataError, match=rf"^{path}: ") as caught:
+        read(write(bytes(compressed)))
     assert len(str(caught.value).splitlines()) == 1
 
 

@@ -71,6 +71,9 @@ def test_neither_file_nor_folder(tmp_path: Path) -> None:
 def test_addresses_that_nobody_knows() -> None:
     with pytest.raises(ParameterError, match=r"^path: foo://host/x: Unrecognized filesystem type"):
         open_source("foo://host/x")
+    with pytest.raises(ParameterError, match=r"^path: http://host/x: Unrecog") as caught:
+        open_source("http://host/x?token=hush")
+    assert "hush" not in str(caught.value)
 
 
 def test_a_file_system_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:

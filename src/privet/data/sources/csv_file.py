@@ -52,10 +52,11 @@ class CsvSource(Source):
         dialect = self._dialect
         rows, end = _Rows(dialect), secrets.token_hex(16)
         number = {name: number for number, name in enumerate(dialect.names)}
-        called = [f"f{number[name]}" for name in columns]
+        numbers = [number[name] for name in columns]
         with self._location.stream() as stream:
+            content = _Content(stream, dialect, _end_row(dialect, numbers[0], end))
             try:
-                for parsed in _parse(_Content(stream, dialect, end), dialect, called):
+                for parsed in _parse(content, dialect, numbers):
                     cells, first_row = rows.take(parsed, end)
                     texts = [
                         _text(column, name, first_row, dialect.quote)
@@ -73,8 +74,8 @@ class _Content(io.RawIOBase):
     Where that row is not read back as one, a quote was not closed and took it in.
     """
 
-    def __init__(self, stream: pa.NativeFile, dialect: Dialect, end: str) -> None:
-        self._chunks = self._read_chunks(stream, dialect, end)
+    def __init__(self, stream: pa.NativeFile, dialect: Dialect, end_row: bytes) -> None:
+        self._chunks = self._read_chunks(stream, dialect, end_row)
         self._ready = b""
 
     def readable(self) -> bool:
@@ -93,7 +94,7 @@ class _Content(io.RawIOBase):
         return taken
 
     @staticmethod
-    def _read_chunks(stream: pa.NativeFile, dialect: Dialect, end: str) -> Iterator[bytes]:
+    def _read_chunks(stream: pa.NativeFile, dialect: Dialect, end_row: bytes) -> Iterator[bytes]:
         stream.read(dialect.skipped)
         last = b""
         while chunk := stream.read(_BLOCK):
@@ -101,11 +102,18 @@ class _Content(io.RawIOBase):
             yield chunk if dialect.encoding == "utf-8" else chunk.decode(dialect.encoding).encode()
         if last not in (b"\n", b"\r"):
             yield b"\n"
-        yield dialect.separator.join([end] * len(dialect.names)).encode() + b"\n"
+        yield end_row
 
 
-def _parse(content: _Content, dialect: Dialect, columns: list[str]) -> Iterator[pa.RecordBatch]:
-    """Parse these of the columns f0, f1, ..., with the header as a row like the others."""
+def _end_row(dialect: Dialect, number: int, end: str) -> bytes:
+    """Return a row with this text in one column."""
+    before, after = number, len(dialect.names) - number - 1
+    return f"{dialect.separator * before}{end}{dialect.separator * after}\n".encode()
+
+
+def _parse(content: _Content, dialect: Dialect, numbers: list[int]) -> Iterator[pa.RecordBatch]:
+    """Parse the columns with these numbers, with the header as a row like the others."""
+    columns = [f"f{number}" for number in numbers]
     yield from pacsv.open_csv(
         pa.PythonFile(content, "r"),
         read_options=pacsv.ReadOptions(
@@ -139,7 +147,7 @@ class _Rows:
         """Return a batch without the header and our own last row, and its first row's number."""
         number = self._done + 1
         self._done += parsed.num_rows
-        if parsed.column(0)[-1].as_py() == end.encode():
+        if parsed.num_rows and parsed.column(0)[-1].as_py() == end.encode():
             self._ended = True
             parsed = parsed.slice(0, parsed.num_rows - 1)
         return (parsed, number) if number > 0 else (parsed.slice(1), 1)

@@ -114,12 +114,13 @@ def _column(values: Sequence[str | None]) -> pa.Array:
 
 
 def _refuse_other_names(names: Sequence[str], first: Source) -> None:
-    expected = dict.fromkeys(first.names())
+    here, there = set(names), set(first.names())
     for name in names:
-        if name not in expected:
+        if name not in there:
             raise DataError(f"there is a column {name!r}, which {first.where} does not have")
-    for name in expected.keys() - set(names):
-        raise DataError(f"there is no column {name!r}, which {first.where} has")
+    for name in first.names():
+        if name not in here:
+            raise DataError(f"there is no column {name!r}, which {first.where} has")
 
 
 def _common_type(name: str, before: pa.DataType, here: pa.DataType) -> pa.DataType:

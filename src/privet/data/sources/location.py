@@ -121,7 +121,8 @@ def locate(path: str | Path) -> Location:
     try:
         filesystem, inside = pafs.FileSystem.from_uri(str(path))
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise ParameterError(f"path: {where}: {one_line(error)}") from None
+        said = one_line(error).replace(str(path), where)
+        raise ParameterError(f"path: {where}: {said}") from None
     except (OSError, ImportError) as error:
         raise UnavailableError(f"{where}: {one_line(error)}") from None
     return Location(filesystem, inside, where)

@@ -32,7 +32,7 @@ _EARLIEST = -2_440_588  # days before 1970: 4713 BC, as early as a date of Postg
 _DAY = 86_400_000_000
 
 _DRIVERS_WORDS = re.compile(
-    r"^([A-Z_]+: )?(\[libpq\] )?(Failed to connect: |Execution error \[\w+\]: )?(ERROR: )?"
+    r"^([A-Z_]+: )?(\[libpq\] )?(Failed to connect: |Execution error \[\w+\]: )?(ERROR: +)?"
 )
 
 
@@ -166,9 +166,8 @@ def _explained(error: Exception, connection: Any, driver: Any) -> PrivetError:
 def _said(error: Exception) -> str:
     """Return the server's own words in one line, without the query and the driver's words."""
     details = dict(getattr(error, "details", None) or ())
-    if b"PG_DIAG_MESSAGE_PRIMARY" in details:
-        return str(details[b"PG_DIAG_MESSAGE_PRIMARY"].decode(errors="replace"))
-    return _DRIVERS_WORDS.sub("", " ".join(str(error).split()))
+    said = details.get(b"PG_DIAG_MESSAGE_PRIMARY", b"").decode(errors="replace")
+    return " ".join((said or _DRIVERS_WORDS.sub("", str(error))).split())
 
 
 def _refuse_infinite(name: str, column: pa.Array, rows_before: int) -> None:

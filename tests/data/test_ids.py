@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from privet.data.ids import Ids, Rule
+from privet.data.ids import Ids, Rule, keys_of
 from privet.errors import DataError
 
 
@@ -127,3 +127,12 @@ def test_the_digest_is_of_keys_in_order_under_a_key() -> None:
     assert len({digest(["1", "2"]), *others}) == 5
     many = [str(i) for i in range(70_000)]
     assert digest(many) != digest([*many[:-1], "x"])
+
+
+def test_an_id_that_is_asked_for_has_the_key_of_its_row() -> None:
+    rules: list[list[Rule]] = [["strip", "casefold"], ["digits"]]
+    rows = read(pa.array(["A b", "\u00c9", "7.0"]), pa.array(["1-2", "3", "x9"]), rules=rules)
+    asked = [("a B ", "12"), ("e\u0301", "3"), ("7", "9"), ("7", "9"), ("", "")]
+    assert keys_of(asked, rules)[:4] == [*rows.keys.to_pylist(), rows.keys[2].as_py()]
+    assert keys_of([("7.0",), ("x",)], [[]]) == ["7", "x"]
+    assert keys_of([], [[]]) == []

@@ -142,10 +142,11 @@ def run(
         if verb == "train":
             return train_part(party, seat, restart=restart)
         file = load_own_part(party, local.part(name), None)
+        table = folder / ("train.csv" if verb == "serve" else "new.csv")
+        frame = party.read_new_rows(job, file.encoders, table)
         if verb == "serve":
-            served = party.read_new_rows(file.encoders, folder / "train.csv")
-            return serve_part(file, served, seat, queue if name == local.recipient else None)
-        return predict_batch(file, party.read_new_rows(file.encoders, folder / "new.csv"), seat)
+            return serve_part(file, frame, seat, queue if name == local.recipient else None)
+        return predict_batch(file, frame, seat)
 
     def guard(name: str, body: Callable[[str], Any]) -> None:
         try:

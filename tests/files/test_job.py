@@ -96,8 +96,8 @@ def test_the_label_is_the_active_participants(job: Path) -> None:
     bank = job.parent / "bank" / "party.toml"
     change(bank, ('id = "id"', 'id = "id"\nlabel = "a"'))
     with pytest.raises(ParameterError, match=r"data\.label: bank is a passive participant"):
-        PartyFile.load(bank).read_rows("passive")
+        PartyFile.load(bank).read_rows(Job.read(job))
     shop = job.parent / "shop" / "party.toml"
     change(shop, ('label = "label"\n', ""))
     with pytest.raises(ParameterError, match=r"data\.label: is required of shop"):
-        PartyFile.load(shop).read_rows("active")
+        PartyFile.load(shop).read_rows(Job.read(job))

@@ -198,7 +198,7 @@ def predict(
             check_writable(out)
         own = PartyFile.load(party)
         file, agreed = _model(own, model, job)
-        rows = own.read_new_rows(file.encoders, data)
+        rows = own.read_new_rows(agreed, file.encoders, data)
         outcome, found = predict_batch(file, rows, _seat(own, agreed, wait, tell))
         recipient = agreed.names[agreed.recipient_index]
         text = f"the predictions of {rows.n_samples:,} rows went to {recipient}"
@@ -229,7 +229,7 @@ def serve(
     with telling(log_format) as tell:
         own = PartyFile.load(party)
         file, agreed = _model(own, model, job)
-        rows = own.read_new_rows(file.encoders, data)
+        rows = own.read_new_rows(agreed, file.encoders, data)
         seat = _seat(own, agreed, wait, tell)
         if own.name != agreed.names[agreed.recipient_index]:
             _tell_reveals(serve_part(file, rows, seat), tell)

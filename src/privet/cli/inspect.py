@@ -108,7 +108,7 @@ def cuts(
     """Show what a training will tell of your columns: how many cuts each has, as the job says."""
     own, agreed = PartyFile.load(party), Job.read(job)
     params = agreed.hyper_parameters()
-    frame = own.read_rows(agreed.role(own.name))
+    frame = own.read_rows(agreed)
     columns = prepare(own.name, frame, params, own.data.positive).columns
     told = told_cuts(columns.filled_cuts, agreed.told_cuts, params.candidates)
     if as_json:

@@ -126,6 +126,15 @@ class Ids:
         )
 
 
+def keys_of(ids: Sequence[Sequence[str]], rules: Sequence[Sequence[Rule]]) -> list[str]:
+    """Return the keys of ids that somebody asks for, each given by its parts, whoever has them."""
+    if not ids:
+        return []
+    columns = [pa.array(part, pa.large_string()) for part in zip(*ids, strict=True)]
+    parts = [_by_rules(_plain(c), each) for c, each in zip(columns, rules, strict=True)]
+    return _listed(parts[0] if len(parts) == 1 else _joined(parts))
+
+
 def _listed(column: pa.Array) -> list[str]:
     texts: list[str] = column.to_pylist()
     return texts
@@ -149,8 +158,12 @@ def _as_text(column: pa.ChunkedArray, name: str) -> pa.Array:
     texts = column.cast(pa.large_string()).combine_chunks()
     if isinstance(texts, pa.ChunkedArray):  # of no chunk at all
         texts = pa.array([], pa.large_string())
-    # "7.0" is what a program that takes the column for fractions writes for 7.
-    return pc.replace_substring_regex(texts.fill_null(""), r"^([+-]?[0-9]+)\.0+$", r"\1")
+    return _plain(texts.fill_null(""))
+
+
+def _plain(texts: pa.Array) -> pa.Array:
+    """Return 7 for "7.0", which is what a program that takes a column for fractions writes."""
+    return pc.replace_substring_regex(texts, r"^([+-]?[0-9]+)\.0+$", r"\1")
 
 
 def _whole(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:

@@ -241,7 +241,7 @@ def _told(data: PartyData, job: Job, tell: Tell) -> list[int] | None:
 
 def _prepare(party: PartyFile, job: Job, restart: bool) -> _Own:
     """Read and check all that is ours, before anybody is bothered."""
-    frame = party.read_rows(job.role(party.name))
+    frame = party.read_rows(job)
     params = job.hyper_parameters()
     with naming(party.data.where):
         prepared = prepare(party.name, frame, params, party.data.positive)

@@ -3,6 +3,8 @@
     name = "churn"
     task = "classification"
 
+    align = true
+
     [params]
     tables = 50
 
@@ -34,6 +36,7 @@ from privet.boosting.model import Feature
 from privet.boosting.trainer import DEFAULT_PROTOCOL
 from privet.config import Config, check_name
 from privet.errors import ParameterError
+from privet.files.id_terms import IdTerms
 from privet.runtime.roles import DEALER
 from privet.terms.cuts import Cuts
 from privet.terms.objective import OBJECTIVES
@@ -100,6 +103,11 @@ class Job(Config):
     """Predictions are rounded to 2^-prediction_bits before they are revealed: a classification's in
     the score (the log-odds), a regression's in the label's unit, which is between its root mean
     square and about twice that. 10 and 12, if the job does not say."""
+    align: bool = False
+    """Whether participants find the rows that all of them have, with the dealer's help, and use
+    these. Otherwise all must have the same rows, in the same order."""
+    ids: IdTerms = Field(default_factory=IdTerms)
+    """What an id is, and how ids are compared and aligned."""
     params: dict[str, Any] = Field(default_factory=dict)
     """Hyper-parameters by name, but for the task."""
     dealer: Contact
@@ -130,6 +138,8 @@ class Job(Config):
             raise ValueError(
                 f"keep_indicators: the protocol {self.protocol} publishes none; use masked"
             )
+        if self.ids.only_aligned and not self.align:
+            raise ValueError(f"ids.{self.ids.only_aligned[0]}: is for jobs that say align = true")
         cuts_of(self.protocol, self.cuts)
         if self.recipient and self.recipient not in names:
             raise ValueError(f"recipient: {self.recipient!r} is none of {', '.join(names)}")
@@ -242,6 +252,8 @@ class Job(Config):
             "cuts": self.told_cuts,
             "keep_indicators": self.keep_indicators,
             "prediction_bits": self.revealed_bits,
+            "align": self.align,
+            **self.ids.work(),
             **self.hyper_parameters().model_dump(),
         }
 
@@ -252,11 +264,14 @@ class Job(Config):
             for name, contact in self._contacts().items()
             for key, value in contact.model_dump(include={"address", "fingerprint"}).items()
         }
-        return {**self.work(), **seats}
+        return {**self.work(), **self.ids.limits(), **seats}
 
     @property
     def digest(self) -> str:
-        """A digest of what is computed, for whom: addresses and keys may change on the way."""
+        """A digest of what is computed, for whom.
+
+        Addresses and keys may change on the way, and limits on alignments.
+        """
         content = json.dumps(self.work(), sort_keys=True)
         return hashlib.sha256(content.encode()).hexdigest()
 

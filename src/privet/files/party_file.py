@@ -23,8 +23,10 @@ from privet.config import Config
 from privet.data.description import DataDescription
 from privet.data.encoder import Encoder
 from privet.data.frame import Frame
-from privet.data.reader import read_new_rows, read_table
+from privet.data.ids import Ids
+from privet.data.reader import Rules, read_new_rows, read_table
 from privet.errors import ParameterError
+from privet.files.job import Job
 
 
 class PartyFile(Config):
@@ -53,9 +55,9 @@ class PartyFile(Config):
             raise ParameterError(f"{path}: data.id: is required: which sample a row is")
         return read.model_copy(update={**paths, "data": read.data.starting_from(home)})
 
-    def read_rows(self, role: str) -> Frame:
+    def read_rows(self, job: Job) -> Frame:
         """Read our rows for training, with the label if we are the active participant."""
-        data = self.data
+        data, role = self.data, job.role(self.name)
         if role == "active" and data.label is None:
             raise ParameterError(
                 f"data.label: is required of {self.name}, the active participant of the job"
@@ -65,9 +67,27 @@ class PartyFile(Config):
                 f"data.label: {self.name} is a passive participant of the job; the label is the "
                 "active one's: leave it out"
             )
-        return read_table(data)
+        return read_table(data, self._rules(job))
 
-    def read_new_rows(self, encoders: Sequence[Encoder], path: str | Path | None = None) -> Frame:
+    def read_new_rows(
+        self, job: Job, encoders: Sequence[Encoder], path: str | Path | None = None
+    ) -> Frame:
         """Read rows to predict, from our table or from another like it."""
         data = self.data if path is None else self.data.at(path)
-        return read_new_rows(data, encoders)
+        return read_new_rows(data, encoders, self._rules(job))
+
+    def read_ids(self, job: Job) -> Ids:
+        """Read our ids alone."""
+        ids = self.read_new_rows(job, ()).ids
+        assert ids is not None
+        return ids
+
+    def _rules(self, job: Job) -> Rules:
+        """Return how ids are compared; raise ParameterError unless ours have the job's parts."""
+        ids, parts = self.data.id_columns, job.ids.parts
+        if len(ids) != len(parts):
+            raise ParameterError(
+                f"data.id: names {', '.join(ids) or 'no column'}, and an id of the job has "
+                f"{len(parts)} parts, {', '.join(parts)}: name a column for each of them"
+            )
+        return job.ids.rules

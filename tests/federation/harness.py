@@ -15,7 +15,9 @@ from privet.boosting.part import join
 from privet.data.frame import Frame
 from privet.data.ids import Ids
 from privet.data.partition import split_columns
+from privet.data.reader import read_frame
 from privet.federation.ahead import deal_files, numbered_features
+from privet.federation.aligning import align_table
 from privet.federation.dealing import deal
 from privet.federation.events import Event, Tell, silent
 from privet.federation.prediction import load_own_part, predict_batch
@@ -60,6 +62,40 @@ def prepare(
     params = {"tables": tables, "depth": 2, "buckets": 8, "learning_rate": 1.0}
     local.write_configuration(task, params, **job)
     return local
+
+
+def align(local: LocalFederation, minimum: int = 3, **ids: Any) -> None:
+    """Let a job align rows, and give everybody rows of its own, in an order of its own.
+
+    Of the rows of a table, each participant lacks two, which all others have.
+    """
+    terms = "".join(f"{key} = {value}\n" for key, value in {"minimum": minimum, **ids}.items())
+    change(local.job, ("[params]", f"align = true\n\n[ids]\n{terms}\n[params]"))
+    for number, name in enumerate(local.names):
+        for file in ("train.csv", "new.csv"):
+            path = local.folder / name / file
+            head, *lines = path.read_text().splitlines()
+            _, _, *others = lines[2 * number :] + lines[: 2 * number]
+            alone = [f"{name} {k},{line.split(',', 1)[1]}" for k, line in enumerate(others[:3])]
+            mixed = np.random.default_rng(number).permutation([*others, *alone]).tolist()
+            path.write_text("\n".join([head, *mixed]) + "\n")
+
+
+def common_rows(local: LocalFederation, file: str = "train.csv") -> dict[str, Frame]:
+    """Return the rows that all have, in the clear: each participant's, in one order."""
+    found = {}
+    for name in local.names:
+        party = PartyFile.load(local.folder / name / "party.toml")
+        label = party.data.label if file == "train.csv" else None
+        path = local.folder / name / file
+        found[name] = read_frame(path, id_column="id", label_column=label)
+    keys = [set(frame.ids.tolist()) for frame in found.values() if frame.ids is not None]
+    common = sorted(set.intersection(*keys))
+    for name, frame in found.items():
+        assert frame.ids is not None
+        place = {key: row for row, key in enumerate(frame.ids.tolist())}
+        found[name] = frame.take(np.array([place[key] for key in common]))
+    return found
 
 
 def deal_for(
@@ -141,12 +177,15 @@ def run(
         seat = Seat.take(job, party.name, party.key, party.certificate, wait=wait, tell=tell)
         if verb == "train":
             return train_part(party, seat, restart=restart)
+        if verb == "align":
+            return align_table(party, seat)
         file = load_own_part(party, local.part(name), None)
         table = folder / ("train.csv" if verb == "serve" else "new.csv")
         frame = party.read_new_rows(job, file.encoders, table)
         if verb == "serve":
-            return serve_part(file, frame, seat, queue if name == local.recipient else None)
-        return predict_batch(file, frame, seat)
+            asked = queue if name == local.recipient else None
+            return serve_part(file, frame, seat, party.folder, asked)
+        return predict_batch(file, frame, seat, party.folder)
 
     def guard(name: str, body: Callable[[str], Any]) -> None:
         try:

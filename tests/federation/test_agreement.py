@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from privet.errors import DataError, DisagreementError, PeerMisbehavedError
-from privet.federation.agreement import Statement, agree
+from privet.federation.agreement import Holding, Statement, agree_on_purpose, agree_on_rows
 from privet.federation.messages import MAX_BYTES, TAG, receive, swap
 from privet.files.job import Job
 from privet.laboratory.local_federation import LocalFederation
@@ -118,7 +118,7 @@ def test_other_numbers_are_named_on_all_sides(job: Job, monkeypatch: pytest.Monk
         with monkeypatch.context() as patch:
             patch.setattr(place, at_shop(locate(place), changed))
             stated = statement(job, features=["a"]), statement(job, features=["b"])
-            found = agreeing(job, *stated, Statement.of(job))
+            found = agreeing(job, *stated, by_the_dealer(job))
         for name, error in found.items():
             assert isinstance(error, DisagreementError), (name, error)
             assert f"{what}: " in str(error)
@@ -126,28 +126,36 @@ def test_other_numbers_are_named_on_all_sides(job: Job, monkeypatch: pytest.Monk
             assert ("at shop" in str(error)) == (name != "shop")
 
 
-def statement(job: Job, **values: Any) -> Statement:
+Said = tuple[Statement, Holding]
+
+
+def statement(job: Job, **values: Any) -> Said:
     values = {"cuts": [7], **values}
-    return Statement.of(job, command="train", samples=3, n_features=1, **values)
+    return Statement.of(job, command="train"), Holding(samples=3, n_features=1, **values)
+
+
+def by_the_dealer(job: Job) -> Said:
+    return Statement.of(job), Holding()
 
 
 def agreeing(
     job: Job,
-    *statements: Statement | bytes,
+    *statements: Said | bytes,
     channels: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Let two participants and the dealer agree; return what each found or raised."""
     channels = channels or memory_channels([*NAMES, "dealer"])
 
-    def role(name: str, said: Statement | bytes) -> Any:
+    def role(name: str, said: Said | bytes) -> Any:
         with channels[name] as channel:
             if isinstance(said, bytes):
                 return swap(channel, dict.fromkeys(channel.peers, said))
-            return agree(channel, job, said)
+            purpose = agree_on_purpose(channel, job, said[0])
+            return agree_on_rows(channel, job, purpose, said[1])
 
     found: dict[str, Any] = {}
 
-    def guard(name: str, said: Statement | bytes) -> None:
+    def guard(name: str, said: Said | bytes) -> None:
         try:
             found[name] = role(name, said)
         except Exception as error:  # noqa: BLE001
@@ -175,7 +183,7 @@ def test_the_latest_stage_that_all_have(job: Job) -> None:
         job,
         statement(job, features=["a"], stages=[(3, "r"), (4, "r")]),
         statement(job, features=["b"], stages=[(4, "s"), (3, "r"), (2, "r")]),
-        Statement.of(job),
+        by_the_dealer(job),
     )
     assert {name: value.stage for name, value in found.items()} == dict.fromkeys(found, (3, "r"))
     assert found["bank"].run == found["shop"].run
@@ -188,35 +196,37 @@ def test_the_latest_stage_that_all_have(job: Job) -> None:
 def test_whoever_leaves_something_out(job: Job, missing: str) -> None:
     whole = Statement.of(job)
     terms = {key: value for key, value in whole.terms.items() if key != missing}
-    found = agreeing(job, statement(job), statement(job), whole.model_copy(update={"terms": terms}))
+    lacking = whole.model_copy(update={"terms": terms}), Holding()
+    found = agreeing(job, statement(job), statement(job), lacking)
     assert isinstance(found["bank"], DisagreementError)
     assert f"{missing}: " in str(found["bank"])
     assert "None at dealer" in str(found["bank"])
 
 
 def test_a_participant_without_a_command(job: Job) -> None:
-    found = agreeing(job, statement(job), Statement.of(job), Statement.of(job))
+    found = agreeing(job, statement(job), by_the_dealer(job), by_the_dealer(job))
     assert "command: train here, None at shop" in str(found["bank"])
 
 
 def test_what_peers_write_is_shown_harmlessly(job: Job) -> None:
     whole = Statement.of(job)
     terms = {**whole.terms, "tables": "\x1b[2J", "\x1b]0;x\x07": 1}
-    found = agreeing(job, statement(job), statement(job), whole.model_copy(update={"terms": terms}))
+    strange = whole.model_copy(update={"terms": terms}), Holding()
+    found = agreeing(job, statement(job), statement(job), strange)
     assert "tables: " in str(found["bank"])
     assert str(found["bank"]).isprintable()
 
 
 def test_features_that_cannot_be(job: Job) -> None:
     for names in (["a", "b"], ["\x1b"], [" "]):
-        found = agreeing(job, statement(job), statement(job, features=names), Statement.of(job))
+        found = agreeing(job, statement(job), statement(job, features=names), by_the_dealer(job))
         assert isinstance(found["bank"], PeerMisbehavedError), names
         assert found["bank"].peer == "shop"
 
 
 def test_numbers_of_cuts(job: Job) -> None:
     stated = statement(job, features=["a"], cuts=[3]), statement(job, features=["b"])
-    found = agreeing(job, *stated, Statement.of(job))
+    found = agreeing(job, *stated, by_the_dealer(job))
     assert {value.cut_counts for value in found.values()} == {(3, 7)}
 
 
@@ -232,7 +242,7 @@ def test_numbers_of_cuts(job: Job) -> None:
 )
 def test_numbers_of_cuts_that_cannot_be(job: Job, cuts: list[int] | None, complaint: str) -> None:
     stated = statement(job, features=["a"]), statement(job, features=["b"], cuts=cuts)
-    found = agreeing(job, *stated, Statement.of(job))
+    found = agreeing(job, *stated, by_the_dealer(job))
     for name in ("bank", "dealer"):
         assert isinstance(found[name], PeerMisbehavedError)
         assert found[name].peer == "shop"
@@ -242,10 +252,10 @@ def test_numbers_of_cuts_that_cannot_be(job: Job, cuts: list[int] | None, compla
 def test_numbers_of_cuts_where_they_are_hidden(job: Job) -> None:
     hidden = job.model_copy(update={"cuts": "hidden"})
     stated = [statement(hidden, features=["a"], cuts=None), statement(hidden, features=["b"])]
-    found = agreeing(hidden, *stated, Statement.of(hidden))
+    found = agreeing(hidden, *stated, by_the_dealer(hidden))
     assert "they are hidden" in str(found["bank"])
     stated[1] = statement(hidden, features=["b"], cuts=None)
-    found = agreeing(hidden, *stated, Statement.of(hidden))
+    found = agreeing(hidden, *stated, by_the_dealer(hidden))
     assert {value.cut_counts for value in found.values()} == {None}
 
 
@@ -262,7 +272,7 @@ def test_whoever_tells_different_peers_different_numbers(
 
     monkeypatch.setattr("privet.federation.agreement.swap", swapped)
     stated = statement(job, features=["a"]), statement(job, features=["b"])
-    found = agreeing(job, *stated, Statement.of(job))
+    found = agreeing(job, *stated, by_the_dealer(job))
     for error in found.values():
         assert isinstance(error, DisagreementError)
         assert "numbers of cuts: " in str(error)
@@ -273,13 +283,13 @@ def test_every_run_has_a_name_of_its_own(job: Job) -> None:
     runs = set()
     for _ in range(3):
         stated = (statement(job, features=["a"]), statement(job, features=["b"]))
-        runs.add(agreeing(job, *stated, Statement.of(job))["bank"].run)
+        runs.add(agreeing(job, *stated, by_the_dealer(job))["bank"].run)
     assert len(runs) == 3
 
 
 def test_another_version(job: Job) -> None:
     newer = Statement.of(job).model_copy(update={"version": "99.0"})
-    found = agreeing(job, statement(job), statement(job), newer)
+    found = agreeing(job, statement(job), statement(job), (newer, Holding()))
     assert "version: " in str(found["bank"])
     assert "99.0 at dealer" in str(found["bank"])
     assert isinstance(found["bank"], DisagreementError)

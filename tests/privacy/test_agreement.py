@@ -12,7 +12,7 @@ import pytest
 from privet.arithmetic.rings import RingArray
 from privet.data.ids import Ids
 from privet.errors import PeerError
-from privet.federation.agreement import Statement, agree
+from privet.federation.agreement import agree_on_purpose, agree_on_rows
 from privet.federation.ids import compare_ids, digest_of
 from privet.federation.messages import receive
 from privet.files.job import Job
@@ -21,7 +21,7 @@ from privet.runtime.runtime import Runtime
 from privet.transport.channel import Channel
 from privet.transport.memory import memory_channels
 from tests.federation.harness import NAMES
-from tests.federation.test_agreement import job, statement
+from tests.federation.test_agreement import Said, by_the_dealer, job, statement
 from tests.privacy.explain import check_inverse, explain
 from tests.privacy.stage import Randomness, perform
 from tests.runtime.harness import measured, play
@@ -80,14 +80,16 @@ def test_what_the_dealer_is_not_told(job: Job) -> None:
     channels = memory_channels([*NAMES, "dealer"])
     said = [statement(job, features=["salary"]), statement(job, features=["pension"])]
 
-    def state(channel: Channel, stated: Statement) -> None:
+    def state(channel: Channel, stated: Said) -> None:
         with contextlib.suppress(PeerError):  # the dealer does not go on
-            agree(channel, job, stated)
+            agree_on_rows(channel, job, agree_on_purpose(channel, job, stated[0]), stated[1])
 
     for name, stated in zip(NAMES, said, strict=True):
         threading.Thread(target=partial(state, channels[name], stated), daemon=True).start()
+    agree_on_purpose(channels["dealer"], job, by_the_dealer(job)[0])
     for name in NAMES:
         told = receive(channels["dealer"], name)
+        assert b'"n_features":1' in told
         assert b"salary" not in told
         assert b"pension" not in told
     channels["dealer"].abort()

@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from privet.cli.align import align
 from privet.cli.demo import demo, example
 from privet.cli.federate import dealer, forget, keys, predict, serve, train
 from privet.cli.inspect import cuts, estimate, inspect
@@ -23,7 +24,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 for command in (
-    *(keys, dealer, train, forget, predict, serve),
+    *(keys, dealer, align, train, forget, predict, serve),
     *(cuts, estimate, inspect, simulate, demo, example),
 ):
     app.command()(command)

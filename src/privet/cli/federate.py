@@ -17,7 +17,7 @@ from rich.console import Console
 
 from privet.cli.console import LogFormat, telling
 from privet.cli.options import JobFile, PartyOption, columns_of, cut_counts_of
-from privet.errors import CorrelationError, DisagreementError, ParameterError, PeerError
+from privet.errors import CorrelationError, DisagreementError, InputError, ParameterError, PeerError
 from privet.federation.ahead import deal_files, numbered_features
 from privet.federation.dealing import deal
 from privet.federation.events import Event, Tell
@@ -117,7 +117,7 @@ def dealer(
             try:
                 seconds = deal(seat)
                 tell(Event("done", f"dealt in {seconds:.1f} s of computing", {"seconds": seconds}))
-            except (PeerError, DisagreementError, CorrelationError) as error:
+            except (PeerError, DisagreementError, CorrelationError, InputError) as error:
                 if not keep:
                     raise
                 blame = {"error": str(error), "peer": error.peer, "step": error.step}
@@ -165,9 +165,9 @@ def train(
 ) -> None:
     """Train the job's model with the others, or go on where an earlier run was cut short."""
     with telling(log_format) as tell:
-        _check_report(report)
+        check_report(report)
         own = PartyFile.load(party)
-        seat = _seat(own, Job.read(job), wait, tell)
+        seat = seat_of(own, Job.read(job), wait, tell)
         outcome, path = train_part(own, seat, restart=restart)
         _finish(outcome, report, tell, f"your part of the model is {path}")
 
@@ -193,21 +193,21 @@ def predict(
 ) -> None:
     """Predict a batch with the others; the predictions go to the job's recipient."""
     with telling(log_format) as tell:
-        _check_report(report)
+        check_report(report)
         if out is not None:
             check_writable(out)
         own = PartyFile.load(party)
         file, agreed = _model(own, model, job)
         rows = own.read_new_rows(agreed, file.encoders, data)
-        outcome, found = predict_batch(file, rows, _seat(own, agreed, wait, tell))
+        outcome, found = predict_batch(file, rows, seat_of(own, agreed, wait, tell), own.folder)
         recipient = agreed.names[agreed.recipient_index]
-        text = f"the predictions of {rows.n_samples:,} rows went to {recipient}"
+        text = f"the predictions of {outcome.n_samples:,} rows went to {recipient}"
         if found is not None and out is not None:
             found.write(out)
-            text = f"the predictions of {rows.n_samples:,} rows are in {out}"
+            text = f"the predictions of {outcome.n_samples:,} rows are in {out}"
         elif found is not None:
             sys.stdout.buffer.write(found.to_csv())
-            text = f"predicted {rows.n_samples:,} rows"
+            text = f"predicted {outcome.n_samples:,} rows"
         _finish(outcome, report, tell, text)
 
 
@@ -230,17 +230,18 @@ def serve(
         own = PartyFile.load(party)
         file, agreed = _model(own, model, job)
         rows = own.read_new_rows(agreed, file.encoders, data)
-        seat = _seat(own, agreed, wait, tell)
+        seat = seat_of(own, agreed, wait, tell)
         if own.name != agreed.names[agreed.recipient_index]:
-            _tell_reveals(serve_part(file, rows, seat), tell)
+            tell_reveals(serve_part(file, rows, seat, own.folder), tell)
             tell(Event("done", "the recipient has ended the service"))
             return
         host, port = parse_address(http, lowest=0)
         queue = RequestQueue()
-        with endpoint(host, port, queue, {"job": agreed.name, "model": file.model}) as found:
+        about, parts = {"job": agreed.name, "model": file.model}, agreed.ids.parts
+        with endpoint(host, port, queue, about, parts) as found:
             tell(Event("http", f"asking is on http://{host}:{found}/predict", {"port": found}))
             stopping = partial(_close_when_stopped, queue)
-            _tell_reveals(serve_part(file, rows, seat, queue, stopping), tell)
+            tell_reveals(serve_part(file, rows, seat, own.folder, queue, stopping), tell)
         tell(Event("done", f"served {queue.served.requests:,} requests", vars(queue.served)))
 
 
@@ -264,11 +265,13 @@ def _model(own: PartyFile, model: Path, job: Path | None) -> tuple[PartFile, Job
     return file, given or file.job
 
 
-def _seat(own: PartyFile, job: Job, wait: float, tell: Tell) -> Seat:
+def seat_of(own: PartyFile, job: Job, wait: float, tell: Tell) -> Seat:
+    """Return who a participant is in a job."""
     return Seat.take(job, own.name, own.key, own.certificate, own.listen, wait=wait, tell=tell)
 
 
-def _check_report(path: Path | None) -> None:
+def check_report(path: Path | None) -> None:
+    """Raise UnavailableError unless a report could be written, if one is asked for."""
     if path is not None:
         check_writable(path)
 
@@ -277,7 +280,7 @@ def _finish(outcome: PartyReport, path: Path | None, tell: Tell, text: str) -> N
     """Tell what a run took, and what it revealed."""
     if path is not None:
         outcome.write(path)
-    _tell_reveals(outcome.reveals, tell)
+    tell_reveals(outcome.reveals, tell)
     tell(
         Event(
             "done",
@@ -289,7 +292,8 @@ def _finish(outcome: PartyReport, path: Path | None, tell: Tell, text: str) -> N
     )
 
 
-def _tell_reveals(reveals: Sequence[Reveal], tell: Tell) -> None:
+def tell_reveals(reveals: Sequence[Reveal], tell: Tell) -> None:
+    """Tell what left the protocol in the clear."""
     for reveal in reveals:
         text = f"revealed: {reveal.what} to {', '.join(reveal.to)}: {reveal.count:,}"
         tell(Event("revealed", text, reveal.model_dump()))

@@ -16,8 +16,10 @@ from privet.boosting.estimate import DEALERS, time_of
 from privet.boosting.estimate import estimate as estimate_training
 from privet.boosting.preparation import prepare
 from privet.cli.options import JobFile, PartyOption, columns_of, cut_counts_of
-from privet.errors import ParameterError
+from privet.data.frame import Frame
+from privet.errors import DataError, ParameterError
 from privet.federation.ahead import numbered_features
+from privet.files.alignments import Alignments
 from privet.files.job import Job
 from privet.files.part_file import PartFile, load_part
 from privet.files.party_file import PartyFile
@@ -108,7 +110,7 @@ def cuts(
     """Show what a training will tell of your columns: how many cuts each has, as the job says."""
     own, agreed = PartyFile.load(party), Job.read(job)
     params = agreed.hyper_parameters()
-    frame = own.read_rows(agreed)
+    frame = _rows_that_take_part(own, agreed)
     columns = prepare(own.name, frame, params, own.data.positive).columns
     told = told_cuts(columns.filled_cuts, agreed.told_cuts, params.candidates)
     if as_json:
@@ -120,6 +122,21 @@ def cuts(
     for name, count in zip(columns.names, told, strict=True):
         typer.echo(f"{name}: {count}", err=True)
     typer.echo(",".join(str(count) for count in told))
+
+
+def _rows_that_take_part(own: PartyFile, job: Job) -> Frame:
+    """Return our rows, or those that all have, as far as we have kept which ones these are."""
+    frame = own.read_rows(job)
+    if not job.align:
+        return frame
+    assert frame.ids is not None
+    kept = Alignments(own.folder, job).find(frame.ids.digest().hex())
+    if kept is None:
+        raise DataError(
+            f"{own.data.where}: numbers of cuts are those of the rows that all have, and these are "
+            "not known yet: run `privet align` with the others first"
+        )
+    return frame.take(kept.rows)
 
 
 def estimate(

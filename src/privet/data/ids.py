@@ -85,7 +85,11 @@ class Ids:
         if len(self.columns) == 1:
             found: list[str] = self.columns[0].to_pylist()
             return found
-        return [", ".join(cells) for cells in zip(*map(_listed, self.columns), strict=True)]
+        return [", ".join(cells) for cells in zip(*self.cells(), strict=True)]
+
+    def cells(self) -> list[list[str]]:
+        """Return the ids' columns, as their owner wrote them."""
+        return [_listed(column) for column in self.columns]
 
     def blocks_of_keys(self) -> Iterator[list[bytes]]:
         """Yield the keys in UTF-8, a block at a time: all at once would take much memory."""

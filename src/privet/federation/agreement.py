@@ -1,13 +1,15 @@
 """Making sure, before anything is computed, that all mean the same job, version and samples.
 
-Each states what it was asked to do, to everybody else. Every difference between any two is found
-by all of them, since all compare with all; so each ends by itself, naming what differs.
+Each states what it was asked to do, to everybody else; then, perhaps after an alignment, what it
+brings along. Every difference between any two is found by all of them, since all compare with all;
+so each ends by itself, naming what differs.
 
 Then each tells digests of all numbers that it will multiply shares with, and of what its machine
 makes of known sums: participants that computed differently would train noise and not notice.
 
 The dealer takes part if it is there. Where correlations were dealt ahead, `federation.ahead`
-compares what they were dealt for. Ids are compared on shares (`federation.ids`).
+compares what they were dealt for. Ids are aligned before, if the job says so
+(`federation.common_rows`); otherwise they are compared on shares (`federation.ids`).
 """
 
 from __future__ import annotations
@@ -15,16 +17,17 @@ from __future__ import annotations
 import hashlib
 import json
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from privet.arithmetic.probe import probe
 from privet.boosting.model import Feature
-from privet.config import Checked, explain, printable, quoted
-from privet.errors import DataError, DisagreementError, PeerMisbehavedError
+from privet.config import Checked, printable, quoted
+from privet.errors import DataError, PeerMisbehavedError
+from privet.federation.differences import parse, refuse_differences
 from privet.federation.messages import swap
 from privet.files.checkpoint import Stage
 from privet.files.job import Job
@@ -40,7 +43,7 @@ UNLIKE_MACHINES = (
     "participants would multiply shares with different numbers and train noise: install the same "
     "release of this software everywhere, and report it if that is what differs already"
 )
-Command = Literal["train", "predict", "serve"]
+Command = Literal["align", "train", "predict", "serve"]
 
 
 class Statement(Checked):
@@ -53,6 +56,26 @@ class Statement(Checked):
     nonce: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
     command: Command | None = None
     """What a participant wants to do; the dealer follows."""
+    model: Name | None = None
+    """Which model to predict with."""
+    dealing: Name | None = None
+    """The name of the dealing that a participant has a file of; None if the dealer is there."""
+    alignment: Name | None = None
+    """The alignment that a participant has kept for its rows, and could use again."""
+    aligned: Annotated[int, Field(ge=0)] = 0
+    """How often it has aligned for this job."""
+    goes_on: bool = False
+    """Whether it has tables that were trained on the rows of that alignment."""
+
+    @classmethod
+    def of(cls, job: Job, **values: Any) -> Statement:
+        """Return what somebody with this job and version states."""
+        return cls(version=__version__, terms=job.terms(), nonce=secrets.token_hex(32), **values)
+
+
+class Holding(Checked):
+    """What a participant brings along; the dealer has nothing."""
+
     samples: Annotated[int, Field(ge=0)] | None = None
     n_features: Annotated[int, Field(ge=0, le=100_000)] = 0
     features: list[Name] | None = None
@@ -61,15 +84,6 @@ class Statement(Checked):
     """How many cuts each of them has, as far as the job has it told: for the dealer, too."""
     stages: list[tuple[int, Name]] = Field(default_factory=list)
     """The stages from which a participant could go on."""
-    model: Name | None = None
-    """Which model to predict with."""
-    dealing: Name | None = None
-    """The name of the dealing that a participant has a file of; None if the dealer is there."""
-
-    @classmethod
-    def of(cls, job: Job, **values: Any) -> Statement:
-        """Return what somebody with this job and version states."""
-        return cls(version=__version__, terms=job.terms(), nonce=secrets.token_hex(32), **values)
 
 
 class Numbers(Checked):
@@ -78,7 +92,15 @@ class Numbers(Checked):
     digests: Annotated[dict[Name, Name], Field(max_length=100)]
 
 
-_Stated = TypeVar("_Stated", bound=Checked)
+@dataclass(frozen=True)
+class Purpose:
+    """What all mean to do."""
+
+    command: Command
+    run: str
+    """The name of this run, new every time."""
+    statements: dict[str, Statement]
+    """What each participant states."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +109,7 @@ class Agreement:
 
     command: Command
     run: str
-    """The name of this run, new every time."""
+    """The name of this run."""
     samples: int
     features: tuple[Feature, ...]
     """Of all participants; the dealer knows how many each has, not what they are called."""
@@ -99,40 +121,59 @@ class Agreement:
     """The name of each participant's dealing, if it was dealt ahead."""
 
 
-def agree(channel: Channel, job: Job, statement: Statement) -> Agreement:
+def agree_on_purpose(channel: Channel, job: Job, statement: Statement) -> Purpose:
     """Exchange statements with everybody; raise DisagreementError that says in what they differ."""
     channel.where = lambda: "agreement"
-    for_dealer = statement.model_copy(update={"features": None})
-    received = swap(
-        channel,
-        {
-            peer: (for_dealer if peer == DEALER else statement).model_dump_json().encode()
-            for peer in channel.peers
-        },
-    )
+    content = statement.model_dump_json().encode()
+    received = swap(channel, dict.fromkeys(channel.peers, content))
     refuse_differences(
         channel,
         {"version": {p: _version(p, c) for p, c in received.items()} | {channel.name: __version__}},
     )
     statements = {peer: parse(Statement, peer, content) for peer, content in received.items()}
     statements[channel.name] = statement
-    refuse_differences(channel, _comparison(job, statements))
-    participants = [statements[name] for name in job.names]
-    first = participants[0]
-    if first.command is None or first.samples is None:
+    everybody = [name for name in (*job.names, DEALER) if name in statements]
+    keys = dict.fromkeys(key for name in everybody for key in statements[name].terms)
+    table = {k: {name: statements[name].terms.get(k) for name in everybody} for k in keys}
+    for key in ("command", "model"):
+        table[key] = {name: getattr(statements[name], key) for name in job.names}
+    refuse_differences(channel, table)
+    command = statements[job.names[0]].command
+    if command is None:
         raise PeerMisbehavedError(job.names[0], "stated nothing to do")
-    nonces = [statements[name].nonce for name in (*job.names, DEALER) if name in statements]
+    nonces = "".join(statements[name].nonce for name in everybody)
+    run = hashlib.sha256(bytes.fromhex(nonces)).hexdigest()
+    channel.deadline = DEADLINE
+    return Purpose(command, run, {name: statements[name] for name in job.names})
+
+
+def agree_on_rows(channel: Channel, job: Job, purpose: Purpose, holding: Holding) -> Agreement:
+    """Exchange what all bring along; raise DisagreementError if it does not fit together."""
+    channel.where = lambda: "agreement"
+    for_dealer = holding.model_copy(update={"features": None})
+    received = swap(
+        channel,
+        {
+            peer: (for_dealer if peer == DEALER else holding).model_dump_json().encode()
+            for peer in channel.peers
+        },
+    )
+    holdings = {peer: parse(Holding, peer, content) for peer, content in received.items()}
+    holdings[channel.name] = holding
+    participants = [holdings[name] for name in job.names]
+    refuse_differences(channel, _comparison(job, participants))
+    if participants[0].samples is None:
+        raise PeerMisbehavedError(job.names[0], "stated no number of samples")
     agreement = Agreement(
-        command=first.command,
-        run=hashlib.sha256(bytes.fromhex("".join(nonces))).hexdigest(),
-        samples=first.samples,
+        command=purpose.command,
+        run=purpose.run,
+        samples=participants[0].samples,
         features=_features(job, participants),
-        cut_counts=_cut_counts(job, participants) if first.command == "train" else None,
+        cut_counts=_cut_counts(job, participants) if purpose.command == "train" else None,
         stage=_stage(participants),
-        dealings={name: statements[name].dealing for name in job.names},
+        dealings={name: statement.dealing for name, statement in purpose.statements.items()},
     )
     _compare_numbers(channel, job, agreement)
-    channel.deadline = DEADLINE
     return agreement
 
 
@@ -145,63 +186,11 @@ def _version(peer: str, content: bytes) -> str:
     return quoted(found)
 
 
-def parse(kind: type[_Stated], peer: str, content: bytes) -> _Stated:
-    """Return what a peer stated; raise PeerMisbehavedError if it is nothing of that kind."""
-    try:
-        return kind.model_validate_json(content)
-    except ValidationError as error:
-        raise PeerMisbehavedError(peer, f"stated nonsense: {quoted(explain(error), 300)}") from None
-
-
-def refuse_differences(
-    channel: Channel,
-    table: Mapping[str, Mapping[str, Any]],
-    advice: str = "use the same job file everywhere",
-) -> None:
-    """Raise DisagreementError unless everything is the same at everybody who states it.
-
-    It blames the one who differs from us, if that is one.
-    """
-    complaints = []
-    unlike: set[str] = set()
-    for key, values in table.items():
-        if all(value == next(iter(values.values())) for value in values.values()):
-            continue
-        places: dict[str, list[str]] = {}
-        for name in sorted(values, key=lambda name: name != channel.name):
-            place = "here" if name == channel.name else f"at {name}"
-            places.setdefault(quoted(values[name]), []).append(place)
-        told = ", ".join(f"{value} {' and '.join(names)}" for value, names in places.items())
-        complaints.append(f"{quoted(key)}: {told}")
-        ours = values.get(channel.name)
-        unlike.update(name for name in values if values[name] != ours and name != channel.name)
-        advice = _ADVICE.get(key, advice)
-    if complaints:
-        # Everybody finds a difference now, and says goodbye: nobody just hangs up.
-        channel.close()
-        peer = next(iter(unlike)) if len(unlike) == 1 else None
-        raise DisagreementError(f"{'; '.join(complaints)}: {advice}", peer)
-
-
-_ADVICE = {
-    "version": "install the same version everywhere",
-    "command": "start the same command everywhere",
-    "samples": "all need the rows of the same samples",
-    "model": "all need their parts of one training; run it again where one is missing",
-    "numbers of cuts": "somebody has told one of us other numbers than the others; train again, "
-    "and if it does it again, without it",
-    "tables done": "put the missing checkpoints or parts back, or start again with --restart",
-}
-
-
-def _comparison(job: Job, statements: Mapping[str, Statement]) -> dict[str, dict[str, Any]]:
+def _comparison(job: Job, participants: Sequence[Holding]) -> dict[str, dict[str, Any]]:
     """Return what must be the same, by what it is and who states it."""
-    everybody = [name for name in (*job.names, DEALER) if name in statements]
-    keys = dict.fromkeys(key for name in everybody for key in statements[name].terms)
-    table = {k: {name: statements[name].terms.get(k) for name in everybody} for k in keys}
-    for key in ("command", "samples", "model"):
-        table[key] = {name: getattr(statements[name], key) for name in job.names}
-    stages = {name: statements[name].stages for name in job.names}
+    holdings = dict(zip(job.names, participants, strict=True))
+    table: dict[str, dict[str, Any]] = {"samples": {n: h.samples for n, h in holdings.items()}}
+    stages = {name: holding.stages for name, holding in holdings.items()}
     furthest = max((done for each in stages.values() for done, _ in each), default=0)
     if furthest > 1 and not set.intersection(*(set(each) for each in stages.values())):
         # Who fell in the first table leaves others with one that it has not: that is soon done
@@ -247,25 +236,25 @@ def _digest(value: object) -> str:
     return hashlib.sha256(json.dumps(value).encode()).hexdigest()[:16]
 
 
-def _features(job: Job, participants: Sequence[Statement]) -> tuple[Feature, ...]:
+def _features(job: Job, participants: Sequence[Holding]) -> tuple[Feature, ...]:
     features = []
-    for name, statement in zip(job.names, participants, strict=True):
-        names = statement.features
+    for name, holding in zip(job.names, participants, strict=True):
+        names = holding.features
         if names is None:  # so it is to the dealer
-            names = [str(number) for number in range(statement.n_features)]
-        elif len(names) != statement.n_features or not all(printable(f) for f in names):
+            names = [str(number) for number in range(holding.n_features)]
+        elif len(names) != holding.n_features or not all(printable(f) for f in names):
             raise PeerMisbehavedError(name, "stated features that are not all named")
         features += [Feature(feature, name) for feature in names]
     return tuple(features)
 
 
-def _cut_counts(job: Job, participants: Sequence[Statement]) -> tuple[int, ...] | None:
+def _cut_counts(job: Job, participants: Sequence[Holding]) -> tuple[int, ...] | None:
     """Return what all told of their columns; raise if it is not what the job has told."""
     told: list[int] = []
     most = job.hyper_parameters().candidates
-    for name, statement in zip(job.names, participants, strict=True):
-        cuts = statement.cuts or []
-        due = 0 if job.told_cuts == "hidden" else statement.n_features
+    for name, holding in zip(job.names, participants, strict=True):
+        cuts = holding.cuts or []
+        due = 0 if job.told_cuts == "hidden" else holding.n_features
         try:
             check_told(cuts, job.told_cuts, most)
         except DataError as error:
@@ -278,6 +267,6 @@ def _cut_counts(job: Job, participants: Sequence[Statement]) -> tuple[int, ...] 
     return None if job.told_cuts == "hidden" else tuple(told)
 
 
-def _stage(participants: Sequence[Statement]) -> Stage:
-    common = set.intersection(*(set(statement.stages) for statement in participants))
+def _stage(participants: Sequence[Holding]) -> Stage:
+    common = set.intersection(*(set(holding.stages) for holding in participants))
     return max(common, default=(0, ""))

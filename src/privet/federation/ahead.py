@@ -19,12 +19,8 @@ from privet.boosting.federation import Federation, Keeping, train
 from privet.boosting.model import Feature
 from privet.config import Checked, explain
 from privet.errors import CorrelationError, PrivetError
-from privet.federation.agreement import (
-    UNLIKE_MACHINES,
-    Agreement,
-    numbers_of,
-    refuse_differences,
-)
+from privet.federation.agreement import UNLIKE_MACHINES, Agreement, numbers_of
+from privet.federation.differences import refuse_differences
 from privet.federation.events import Event, Tell
 from privet.federation.ids import refuse_other_ids
 from privet.files.atomic import check_room, make_folder
@@ -105,11 +101,17 @@ def training_program(
     done: int,
     channel: Channel | None,
     keeping: Keeping | None = None,
+    *,
+    aligned: bool = False,
 ) -> Callable[[Runtime, None], None]:
-    """Return a training as the dealer runs it: with the participants' channel, or ahead of them."""
+    """Return a training as the dealer runs it: with the participants' channel, or ahead of them.
+
+    Rows that were aligned are known to be the same, so their ids are not compared.
+    """
 
     def training(runtime: Runtime, _: None) -> None:
-        refuse_other_ids(runtime, federation.parties, None, channel)
+        if not aligned:
+            refuse_other_ids(runtime, federation.parties, None, channel)
         train(runtime, federation, plan, None, done=done, keeping=keeping)
 
     return training
@@ -125,7 +127,8 @@ def deal_files(
     tell: Tell,
 ) -> list[Path]:
     """Deal for a training before anybody is there; return the participants' files."""
-    program = training_program(federation, federation.plan(samples), done, None)
+    plan = federation.plan(samples)
+    program = training_program(federation, plan, done, None, aligned=job.align)
     terms = Work.of(job, federation, samples, done).model_dump()
     needed = bytes_ahead(program, job.names, identity, terms)
     tell(

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+import time
+
 from privet.boosting.inference import predict, tell_unit
-from privet.federation.agreement import Agreement, Statement, agree
+from privet.federation.agreement import (
+    Agreement,
+    Holding,
+    Statement,
+    agree_on_purpose,
+    agree_on_rows,
+)
 from privet.federation.ahead import training_program
+from privet.federation.common_rows import assist
 from privet.federation.events import Event
 from privet.federation.ids import refuse_other_ids
 from privet.federation.keeping import receive_seeds
@@ -17,10 +26,16 @@ from privet.transport.channel import Channel
 
 
 def deal(seat: Seat) -> float:
-    """Deal for one training or prediction; return the seconds of computing that it took."""
-    job = seat.job
+    """Deal for one training or prediction, or align; return the seconds of computing it took."""
+    job, started = seat.job, time.thread_time()
     with seat.meet() as channel:
-        agreement = agree(channel, job, Statement.of(job))
+        purpose = agree_on_purpose(channel, job, Statement.of(job))
+        if job.align:
+            assist(channel, job, purpose, seat.tell)
+        if purpose.command == "align":
+            channel.close()
+            return time.thread_time() - started
+        agreement = agree_on_rows(channel, job, purpose, Holding())
         seat.tell(
             Event(
                 "started",
@@ -30,8 +45,9 @@ def deal(seat: Seat) -> float:
         )
         if agreement.command == "train" and agreement.stage[0] == job.hyper_parameters().tables:
             channel.close()  # nothing is left to train
-            return 0.0
-        return run_dealer(_program(job, agreement, channel), job.names, channel)
+        else:
+            run_dealer(_program(job, agreement, channel), job.names, channel)
+        return time.thread_time() - started
 
 
 def _program(job: Job, agreement: Agreement, channel: Channel) -> Program:
@@ -40,13 +56,15 @@ def _program(job: Job, agreement: Agreement, channel: Channel) -> Program:
         plan, keeping = federation.plan(agreement.samples), None
         if job.keep_indicators:
             plan, keeping = receive_seeds(channel, federation, agreement.samples)
-        return training_program(federation, plan, agreement.stage[0], channel, keeping)
+        done = agreement.stage[0]
+        return training_program(federation, plan, done, channel, keeping, aligned=job.align)
     query = job.query(agreement.samples)
     if agreement.command == "serve":
         return DealerOfService(job, channel)
 
     def prediction(runtime: Runtime, _: None) -> None:
-        refuse_other_ids(runtime, job.names, None, channel)
+        if not job.align:
+            refuse_other_ids(runtime, job.names, None, channel)
         predict(runtime, query, job.names, None, None, tell_unit(runtime, query, None))
 
     return prediction

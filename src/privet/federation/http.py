@@ -4,6 +4,8 @@
                                              404 {"error": ..., "unknown": {"4": ["shop"]}}
     GET  /health                             200 {"status": "ok", ...}
 
+An id of several parts is a list of these. Where rows were aligned, nobody knows who lacks an id.
+
 It listens on this machine alone unless told otherwise, and knows no passwords: whoever reaches it
 may ask.
 """
@@ -16,7 +18,7 @@ import re
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -24,8 +26,8 @@ from typing import Any
 from pydantic import Field, ValidationError
 
 from privet.config import Checked, explain
-from privet.errors import UnavailableError
-from privet.federation.request_queue import MOST_BYTES, RequestQueue
+from privet.errors import ParameterError, UnavailableError
+from privet.federation.request_queue import MOST_BYTES, Id, RequestQueue
 from privet.files.records import Name
 
 _LOCAL = ("127.0.0.1", "localhost", "::1")
@@ -33,6 +35,20 @@ _LOCAL = ("127.0.0.1", "localhost", "::1")
 
 class _Ask(Checked):
     ids: list[Name] = Field(min_length=1, max_length=100_000)
+
+
+class _AskByParts(Checked):
+    ids: list[list[Name]] = Field(min_length=1, max_length=100_000)
+
+
+def _read(body: bytes, parts: Sequence[str]) -> Sequence[Id]:
+    """Return the ids that somebody asks for."""
+    if len(parts) == 1:
+        return _Ask.model_validate_json(body).ids
+    ids = _AskByParts.model_validate_json(body).ids
+    if any(len(identity) != len(parts) for identity in ids):
+        raise ParameterError(f"ids: each is a list of {', '.join(parts)}")
+    return ids
 
 
 class _Server(ThreadingHTTPServer):
@@ -48,8 +64,13 @@ class _Server6(_Server):
 
 
 @contextlib.contextmanager
-def endpoint(host: str, port: int, queue: RequestQueue, about: dict[str, Any]) -> Iterator[int]:
-    """Answer HTTP requests through a queue while the context lasts; yield the port."""
+def endpoint(
+    host: str, port: int, queue: RequestQueue, about: dict[str, Any], parts: Sequence[str] = ("id",)
+) -> Iterator[int]:
+    """Answer HTTP requests through a queue while the context lasts; yield the port.
+
+    `parts` are those of an id.
+    """
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -82,11 +103,14 @@ def endpoint(host: str, port: int, queue: RequestQueue, about: dict[str, Any]) -
                 self._answer(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, {"error": text})
                 return
             try:
-                asked = _Ask.model_validate_json(self.rfile.read(int(length)))
+                ids = _read(self.rfile.read(int(length)), parts)
             except ValidationError as error:
                 self._answer(HTTPStatus.BAD_REQUEST, {"error": explain(error)})
                 return
-            request = queue.ask(asked.ids)
+            except ParameterError as error:
+                self._answer(HTTPStatus.BAD_REQUEST, {"error": str(error)})
+                return
+            request = queue.ask(ids)
             if request.failed:
                 self._answer(HTTPStatus.SERVICE_UNAVAILABLE, {"error": request.failed})
             elif request.unknown:

@@ -22,7 +22,7 @@ from privet.boosting.federation import Federation, Keeping
 from privet.config import Checked
 from privet.data.ids import Ids
 from privet.errors import ParameterError, PeerMisbehavedError
-from privet.federation.agreement import parse
+from privet.federation.differences import parse
 from privet.federation.events import Event, Tell
 from privet.federation.messages import receive, send, swap
 from privet.files.atomic import check_room, make_folder

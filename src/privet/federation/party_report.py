@@ -33,6 +33,26 @@ class Reveal(Reported):
     """How many values, in training and prediction together."""
 
 
+class AlignmentReport(Reported):
+    """How the rows that take part were found, where a job aligns them."""
+
+    name: str
+    """The alignment's, the same at all."""
+    number: int
+    """How many alignments for this job were made by us."""
+    used_again: bool
+    """Whether it is one that was kept."""
+    rows: int
+    """How many we have."""
+    common: int
+    """How many all have."""
+    seconds: float
+    bytes_to_dealer: int
+    bytes_from_dealer: int
+    reveals: list[Reveal]
+    """What it took to find them; nothing, if that was done before."""
+
+
 class PartyReport(Reported):
     """What one participant did in a job: its own view."""
 
@@ -54,6 +74,8 @@ class PartyReport(Reported):
     bytes_from_dealer: int
     correlations: Literal["live", "ahead"] = "live"
     """From a dealer that was there, so that its time is part of `seconds`; or dealt ahead."""
+    alignment: AlignmentReport | None = None
+    """Its bytes are counted apart; its time is part of `seconds`."""
     reveals: list[Reveal]
     peak_rss_mb: float
 
@@ -67,6 +89,7 @@ def party_report(
     seconds: float,
     resumed: int = 0,
     ahead: bool = False,
+    alignment: AlignmentReport | None = None,
 ) -> PartyReport:
     """Return what one participant's run took."""
     online, offline = record.meter.total("online"), record.meter.total("offline")
@@ -85,7 +108,8 @@ def party_report(
         bytes_received=online.received,
         bytes_from_dealer=offline.received,
         correlations="ahead" if ahead else "live",
-        reveals=reveals(record.ledger),
+        alignment=alignment,
+        reveals=[*([] if alignment is None else alignment.reveals), *reveals(record.ledger)],
         peak_rss_mb=record.peak_rss_mb,
     )
 

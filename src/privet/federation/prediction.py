@@ -8,15 +8,19 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from privet.arrays import FloatArray
 from privet.boosting.inference import predict, tell_unit
 from privet.data.frame import Frame
 from privet.data.ids import Ids
 from privet.errors import ModelError
-from privet.federation.agreement import Statement, agree
+from privet.federation.agreement import Holding, Statement, agree_on_purpose, agree_on_rows
+from privet.federation.common_rows import check_size, find_common
 from privet.federation.ids import digest_of, refuse_other_ids
 from privet.federation.party_report import PartyReport, party_report
 from privet.federation.session import Seat
+from privet.files.alignments import Alignments
 from privet.files.atomic import write_atomically
 from privet.files.job import Job
 from privet.files.part_file import PartFile, load_part
@@ -34,11 +38,12 @@ class Predictions:
     """Values, or probabilities."""
 
     def to_csv(self) -> bytes:
-        """Return a table of two columns."""
+        """Return a table of the ids, as their owner writes them, and of the predictions."""
         text = io.StringIO(newline="")
         writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(("id", "prediction"))
-        writer.writerows(zip(self.ids.tolist(), self.values.tolist(), strict=True))
+        several = len(self.ids.names) > 1
+        writer.writerow((*(self.ids.names if several else ("id",)), "prediction"))
+        writer.writerows(zip(*self.ids.cells(), self.values.tolist(), strict=True))
         return text.getvalue().encode()
 
     def write(self, path: str | Path) -> None:
@@ -61,26 +66,32 @@ def load_own_part(party: PartyFile, path: str | Path, job: Job | None) -> PartFi
 
 
 def predict_batch(
-    file: PartFile, frame: Frame, seat: Seat
+    file: PartFile, frame: Frame, seat: Seat, folder: str | Path
 ) -> tuple[PartyReport, Predictions | None]:
-    """Take part in predicting a batch; the recipient gets the predictions, the others None."""
-    job = seat.job
+    """Take part in predicting a batch; the recipient gets the predictions, the others None.
+
+    Where the job aligns rows, those that all have are predicted; alignments are counted in a
+    folder.
+    """
+    job, ids, common = seat.job, frame.ids, None
+    assert ids is not None
+    check_size(job, ids)
+    alignments = Alignments(folder, job)
     with seat.meet() as channel:
         started = time.perf_counter()
-        statement = Statement.of(
-            job,
-            command="predict",
-            samples=frame.n_samples,
-            n_features=len(frame.names),
-            features=list(frame.names),
-            model=file.model,
-        )
-        agreement = agree(channel, job, statement)
-        assert frame.ids is not None
-        digest = digest_of(frame.ids, agreement.run)
+        statement = Statement.of(job, command="predict", model=file.model, aligned=alignments.count)
+        purpose = agree_on_purpose(channel, job, statement)
+        if job.align:
+            common = find_common(channel, job, purpose, ids, alignments, seat.tell)
+            frame = frame.take(common.rows)
+        names = frame.names
+        holding = Holding(samples=frame.n_samples, n_features=len(names), features=list(names))
+        agreement = agree_on_rows(channel, job, purpose, holding)
 
         def program(runtime: Party, columns: FloatArray) -> FloatArray | None:
-            refuse_other_ids(runtime, job.names, digest, channel)
+            if common is None:
+                digest = digest_of(ids, agreement.run)
+                refuse_other_ids(runtime, job.names, digest, channel)
             query = job.query(frame.n_samples)
             unit = tell_unit(runtime, query, file.part)
             return predict(runtime, query, job.names, file.part, columns, unit)
@@ -93,6 +104,12 @@ def predict_batch(
         file=file,
         samples=frame.n_samples,
         seconds=time.perf_counter() - started,
+        alignment=None if common is None else common.report,
     )
     values = record.result
-    return report, None if values is None else Predictions(frame.ids, values)
+    if values is None:
+        return report, None
+    if common is None:
+        return report, Predictions(ids, values)
+    as_in_our_table = np.argsort(common.rows)
+    return report, Predictions(ids.take(common.rows[as_in_our_table]), values[as_in_our_table])

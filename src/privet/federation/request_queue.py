@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 MOST_ROWS = 10_000
@@ -14,21 +14,30 @@ MOST_BYTES = 1 << 22
 """No request has ids of more bytes, and no two that are taken together."""
 
 
+Id = str | Sequence[str]
+"""A text, or one for each part of an id."""
+
+
+def parts_of(identity: Id) -> tuple[str, ...]:
+    """Return the parts of an id: its text, if it has one alone."""
+    return (identity,) if isinstance(identity, str) else tuple(identity)
+
+
 @dataclass(eq=False)
 class Request:
     """Some ids that somebody wants predictions of."""
 
-    ids: list[str]
+    ids: Sequence[Id]
     predictions: list[float] = field(default_factory=list)
     unknown: dict[str, list[str]] = field(default_factory=dict)
-    """Ids that somebody does not have, and who."""
+    """Ids that somebody does not have, and who, if that is known."""
     answered: threading.Event = field(default_factory=threading.Event)
     failed: str = ""
 
     @property
     def size(self) -> int:
         """How many bytes its ids take."""
-        return sum(len(identity.encode()) for identity in self.ids)
+        return sum(len(part.encode()) for identity in self.ids for part in parts_of(identity))
 
 
 @dataclass
@@ -58,7 +67,7 @@ class RequestQueue:
         """Say that all participants are there."""
         self._open = True
 
-    def ask(self, ids: list[str]) -> Request:
+    def ask(self, ids: Sequence[Id]) -> Request:
         """Leave a request and wait until it is answered."""
         request = Request(ids)
         with self._changed:

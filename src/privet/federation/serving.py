@@ -1,28 +1,35 @@
 """Prediction as a service: participants stay connected, the recipient asks by ids.
 
 A batch takes six delays of the network: the recipient names the ids; the others tell it which of
-them they have; it tells them which all have; then the three rounds of a prediction, of these. While
-nobody asks, the recipient sends an empty list every second, so that all find out who is gone.
+them they have; it tells them which all have; then the three rounds of a prediction, of these. Where
+rows were aligned, it knows which ids all have and tells the others their positions: four delays.
+While nobody asks, the recipient sends an empty list every second, so that all find out who is gone.
 """
 
 from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
 from privet.arrays import BoolArray, FloatArray, IndexArray
 from privet.boosting.inference import predict, tell_unit
 from privet.data.frame import Frame
+from privet.data.ids import keys_of
 from privet.errors import PeerMisbehavedError
-from privet.federation.agreement import Statement, agree
+from privet.federation.agreement import Holding, Statement, agree_on_purpose, agree_on_rows
+from privet.federation.common_rows import check_size, find_common
 from privet.federation.events import Event
 from privet.federation.messages import pack, receive, send, unpack
 from privet.federation.party_report import Reveal, reveals
-from privet.federation.request_queue import Request, RequestQueue
+from privet.federation.request_queue import Request, RequestQueue, parts_of
 from privet.federation.session import Seat
+from privet.files.alignments import Alignments
 from privet.files.job import Job
 from privet.files.part_file import PartFile
 from privet.runtime.dealer import Dealer
@@ -32,25 +39,45 @@ from privet.transport.channel import Channel, Expected
 
 _PULSE_SECONDS = 1.0
 _STOP = b"stop"
+_POSITION = np.dtype("<u4")
+_NOTHING = Expected(np.dtype(np.uint8), (0,))
 Predict = Callable[[IndexArray], FloatArray | None]
 """Predicts some of our rows, with the others."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Known:
+    """Of some ids that are asked for, which are known to whom."""
+
+    to_all: BoolArray
+    by_name: Mapping[str, BoolArray]
+    """To each participant; to nobody, where rows were aligned and it does not show."""
 
 
 def serve_part(
     file: PartFile,
     frame: Frame,
     seat: Seat,
+    folder: str | Path,
     queue: RequestQueue | None = None,
     on_ready: Callable[[], None] | None = None,
 ) -> list[Reveal]:
     """Answer predictions until the recipient, who alone has a queue, closes it.
 
-    Returns what was revealed, to whom.
+    Where the job aligns rows, those that all have can be asked for; alignments are counted in a
+    folder. Returns what was revealed, to whom.
     """
-    job = seat.job
+    job, common = seat.job, None
+    assert frame.ids is not None
+    check_size(job, frame.ids)
+    alignments = Alignments(folder, job)
     with seat.meet() as channel:
-        statement = Statement.of(job, command="serve", samples=0, model=file.model)
-        agree(channel, job, statement)
+        statement = Statement.of(job, command="serve", model=file.model, aligned=alignments.count)
+        purpose = agree_on_purpose(channel, job, statement)
+        if job.align:
+            common = find_common(channel, job, purpose, frame.ids, alignments, seat.tell)
+            frame = frame.take(common.rows)
+        agree_on_rows(channel, job, purpose, Holding(samples=0))
         seat.tell(
             Event("serving", f"serving {frame.n_samples:,} rows", {"samples": frame.n_samples})
         )
@@ -58,17 +85,18 @@ def serve_part(
             queue.open()
         if on_ready is not None:
             on_ready()
-        program = _Service(file, job, channel, frame, queue)
+        kind = _ServiceByIds if common is None else _ServiceByPositions
+        program = kind(file, job, channel, frame, queue)
         try:
             index = job.names.index(seat.name)
             record = run_party(program, index, job.names, frame.columns, channel)
         finally:
             if queue is not None:
                 queue.abandon("the service has ended")
-    return reveals(record.ledger)
+    return [*([] if common is None else common.report.reveals), *reveals(record.ledger)]
 
 
-class _Service:
+class _Service(ABC):
     """The program of a participant."""
 
     def __init__(
@@ -81,7 +109,7 @@ class _Service:
         self._recipient = job.names[job.recipient_index]
         self._peers = [name for name in job.names if name != channel.name]
         assert frame.ids is not None
-        self._rows = {identity: row for row, identity in enumerate(frame.ids.tolist())}
+        self._rows = {key: row for row, key in enumerate(frame.ids.keys.to_pylist())}
 
     def __call__(self, runtime: Party, columns: FloatArray) -> None:
         """Run batch after batch."""
@@ -99,24 +127,24 @@ class _Service:
             while batch(predicted):
                 pass
 
+    @abstractmethod
+    def _ask(self, asked: Sequence[str], rows: IndexArray) -> _Known:
+        """Tell the others what is asked for; return who has it, as far as we learn that."""
+
+    @abstractmethod
+    def _understand(self, message: bytes) -> IndexArray:
+        """Return our rows that the recipient asks for, and that all have."""
+
     def _find(self, asked: Sequence[str]) -> IndexArray:
-        """Return which of our rows the ids are; -1 where we have none."""
-        return np.array([self._rows.get(identity, -1) for identity in asked], dtype=np.intp)
+        """Return which of our rows have these keys; -1 where we have none."""
+        return np.array([self._rows.get(key, -1) for key in asked], dtype=np.intp)
 
     def _follow(self, predicted: Predict) -> bool:
         """Answer one message of the recipient: a batch, a sign of life, or the end."""
         message = receive(self._channel, self._recipient)
         if message == _STOP:
             return False
-        try:
-            rows = self._find(unpack(message))
-        except ValueError:
-            raise PeerMisbehavedError(self._recipient, "asked for what are no ids") from None
-        self._channel.send(self._recipient, (rows >= 0).astype(np.uint8))
-        common = self._channel.receive(self._recipient, Expected(np.dtype(np.uint8), rows.shape))
-        chosen = rows[common.astype(bool)]
-        if (chosen < 0).any():
-            raise PeerMisbehavedError(self._recipient, "asks for rows that we do not have")
+        chosen = self._understand(message)
         if len(chosen):
             predicted(chosen)
         return True
@@ -129,54 +157,92 @@ class _Service:
             send(self._channel, [*self._peers, DEALER], _STOP)
             return False
         started = time.perf_counter()
-        asked = [identity for request in requests for identity in request.ids]
-        send(self._channel, self._peers, pack(asked))
+        parts = [parts_of(identity) for request in requests for identity in request.ids]
+        asked = keys_of(parts, self._job.ids.rules)
         rows = self._find(asked)
-        known = self._known(rows)
-        common: BoolArray = np.logical_and.reduce(known)
-        for peer in self._peers:
-            self._channel.send(peer, common.astype(np.uint8))
-        send(self._channel, [DEALER], str(np.count_nonzero(common)).encode())
-        found = predicted(rows[common]) if common.any() else None
+        known = self._ask(asked, rows)
+        send(self._channel, [DEALER], str(np.count_nonzero(known.to_all)).encode())
+        found = predicted(rows[known.to_all]) if known.to_all.any() else None
         # The dealer answers when it is done with a batch, so that its silence is noticed, too.
-        self._channel.receive(DEALER, Expected(np.dtype(np.uint8), (0,)))
+        self._channel.receive(DEALER, _NOTHING)
         if requests:
             self._answer(requests, known, found, time.perf_counter() - started)
         return True
 
-    def _known(self, rows: IndexArray) -> BoolArray:
-        """Return which ids each participant has: (participants, ids)."""
-        due = Expected(np.dtype(np.uint8), rows.shape)
-        told = {peer: self._channel.receive(peer, due) for peer in self._peers}
-        told[self._channel.name] = (rows >= 0).astype(np.uint8)
-        return np.stack([told[name] for name in self._job.names]).astype(bool)
-
     def _answer(
         self,
         requests: Sequence[Request],
-        known: BoolArray,
+        known: _Known,
         predictions: FloatArray | None,
         seconds: float,
     ) -> None:
         """Give every request its own predictions, or the ids that somebody does not have."""
         assert self._queue is not None
         served = self._queue.served
-        everywhere: BoolArray = np.logical_and.reduce(known)
-        values = np.full(len(everywhere), np.nan)
-        values[everywhere] = [] if predictions is None else predictions
+        values = np.full(len(known.to_all), np.nan)
+        values[known.to_all] = [] if predictions is None else predictions
         start = 0
         for request in requests:
             end = start + len(request.ids)
             request.predictions = values[start:end].tolist()
-            for position in np.flatnonzero(~everywhere[start:end]).tolist():
-                lacking = np.flatnonzero(~known[:, start + position])
-                request.unknown[request.ids[position]] = [self._job.names[k] for k in lacking]
+            for position in np.flatnonzero(~known.to_all[start:end]).tolist():
+                lacking = [n for n, has in known.by_name.items() if not has[start + position]]
+                request.unknown[", ".join(parts_of(request.ids[position]))] = lacking
             request.answered.set()
             served.requests += 1
             start = end
-        served.rows += len(everywhere)
+        served.rows += len(values)
         served.batches += 1
         served.seconds += seconds
+
+
+class _ServiceByIds(_Service):
+    """Rows were not aligned: for every batch, participants find out which ids all have."""
+
+    def _ask(self, asked: Sequence[str], rows: IndexArray) -> _Known:
+        send(self._channel, self._peers, pack(asked))
+        due = Expected(np.dtype(np.uint8), rows.shape)
+        told = {peer: self._channel.receive(peer, due).astype(np.bool_) for peer in self._peers}
+        told[self._channel.name] = rows >= 0
+        to_all: BoolArray = np.logical_and.reduce(list(told.values()))
+        for peer in self._peers:
+            self._channel.send(peer, to_all.astype(np.uint8))
+        return _Known(to_all, {name: told[name] for name in self._job.names})
+
+    def _understand(self, message: bytes) -> IndexArray:
+        try:
+            rows = self._find(unpack(message))
+        except ValueError:
+            raise PeerMisbehavedError(self._recipient, "asked for what are no ids") from None
+        self._channel.send(self._recipient, (rows >= 0).astype(np.uint8))
+        common = self._channel.receive(self._recipient, Expected(np.dtype(np.uint8), rows.shape))
+        chosen: IndexArray = rows[common.astype(bool)]
+        if (chosen < 0).any():
+            raise PeerMisbehavedError(self._recipient, "asks for rows that we do not have")
+        return chosen
+
+
+class _ServiceByPositions(_Service):
+    """Rows were aligned: all have those that the recipient has, in the same order."""
+
+    def _ask(self, asked: Sequence[str], rows: IndexArray) -> _Known:
+        there = rows >= 0
+        send(self._channel, self._peers, rows[there].astype(_POSITION).tobytes())
+        if not there.any():
+            # A batch would show who is gone. Nothing to do does not, so the others answer.
+            for peer in self._peers:
+                self._channel.receive(peer, _NOTHING)
+        return _Known(there, {})
+
+    def _understand(self, message: bytes) -> IndexArray:
+        if len(message) % _POSITION.itemsize:
+            raise PeerMisbehavedError(self._recipient, "asked for what are no positions")
+        rows = np.frombuffer(message, _POSITION).astype(np.intp)
+        if not len(rows):
+            self._channel.send(self._recipient, np.empty(0, dtype=np.uint8))
+        elif rows.max() >= len(self._rows):
+            raise PeerMisbehavedError(self._recipient, "asks for rows that are not common to all")
+        return rows
 
 
 class DealerOfService:

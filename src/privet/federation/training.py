@@ -4,68 +4,33 @@ from __future__ import annotations
 
 import contextlib
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from privet.boosting.estimate import estimate
 from privet.boosting.federation import Keeping, PartyData, TrainingState, train
-from privet.boosting.preparation import Prepared, prepare
-from privet.data.ids import Ids
-from privet.data.sources.source import naming
-from privet.errors import ModelError, ParameterError
-from privet.federation.agreement import Agreement, Statement, agree
-from privet.federation.ahead import Dealt
+from privet.federation.agreement import (
+    Agreement,
+    Holding,
+    Statement,
+    agree_on_purpose,
+    agree_on_rows,
+)
 from privet.federation.events import Event, Tell
 from privet.federation.ids import digest_of, refuse_other_ids
 from privet.federation.keeping import Keeper
+from privet.federation.own import Own, Table
 from privet.federation.party_report import PartyReport, party_report
 from privet.federation.session import Seat
-from privet.files.atomic import check_room, check_writable, make_folder, remove
-from privet.files.checkpoint import Checkpoints, Stage, checkpoint_bytes, data_digest
-from privet.files.indicators import FOLDER
 from privet.files.job import Job
-from privet.files.part_file import PartFile, load_part, save_part
+from privet.files.part_file import PartFile, save_part
 from privet.files.party_file import PartyFile
-from privet.files.records import MAX_BYTES
 from privet.runtime.ledger import Ledger
 from privet.runtime.meter import Meter
 from privet.runtime.party import Party
 from privet.runtime.roles import Record, peak_rss_mb, run_party
 from privet.terms.cuts import told_cuts
 from privet.transport.channel import Channel
-
-
-@dataclass(frozen=True, repr=False)
-class _Own:
-    """What a participant brings along, and what it may have from an earlier run."""
-
-    data: PartyData
-    prepared: Prepared
-    ids: Ids
-    digest: str
-    checkpoints: Checkpoints
-    path: Path
-    """Where the model's part goes."""
-    model: PartFile | None
-    """The part that is there already."""
-    stages: list[Stage]
-    """The stages that we could go on from."""
-    kept: Path
-    """The folder of indicators that are kept, if the job has them kept."""
-    dealt: Dealt | None
-    """Correlations that were dealt ahead, if we are to use any."""
-
-    def state(self, stage: Stage) -> TrainingState | None:
-        """Return what we had at a stage that all have."""
-        if stage[0] == 0:
-            return None
-        if self.model is not None and (self.model.part.n_tables, self.model.run) == stage:
-            # Nothing is left to train, so the scores, which are gone, are not needed.
-            return TrainingState(self.model.part, np.empty(0, dtype=np.uint64))
-        return self.checkpoints.load(stage)
 
 
 def train_part(party: PartyFile, seat: Seat, *, restart: bool = False) -> tuple[PartyReport, Path]:
@@ -75,25 +40,27 @@ def train_part(party: PartyFile, seat: Seat, *, restart: bool = False) -> tuple[
     with `restart`, from the first, whatever is there.
     """
     job = seat.job
-    own = _prepare(party, job, restart)
-    dealt = own.dealt
+    table = Table.read(party, job, restart)
+    own = table.own()
+    dealt = None if own is None else own.dealt
     with contextlib.ExitStack() as stack:
         if dealt is not None:
             stack.callback(dealt.close)
         channel = stack.enter_context(seat.meet(ahead=dealt is not None))
         started = time.perf_counter()
+        dealing = None if dealt is None else dealt.dealing
+        stated = Statement.of(job, command="train", dealing=dealing, **table.states(own))
+        purpose = agree_on_purpose(channel, job, stated)
+        common, own = table.find_common(channel, purpose, seat.tell, own)
         names = own.data.columns.names
-        statement = Statement.of(
-            job,
-            command="train",
+        holding = Holding(
             samples=own.data.columns.n_samples,
             n_features=len(names),
             features=list(names),
             cuts=_told(own.data, job, seat.tell),
             stages=own.stages,
-            dealing=None if dealt is None else dealt.dealing,
         )
-        agreement = agree(channel, job, statement)
+        agreement = agree_on_rows(channel, job, purpose, holding)
         program = _Training(job, agreement, own, seat.tell, channel)
         if program.left:
             if job.keep_indicators and dealt is None:
@@ -119,6 +86,7 @@ def train_part(party: PartyFile, seat: Seat, *, restart: bool = False) -> tuple[
         seconds=time.perf_counter() - started,
         resumed=agreement.stage[0],
         ahead=dealt is not None,
+        alignment=None if common is None else common.report,
     )
     return report, own.path
 
@@ -127,9 +95,10 @@ class _Training:
     """The program that a participant runs."""
 
     def __init__(
-        self, job: Job, agreement: Agreement, own: _Own, tell: Tell, channel: Channel
+        self, job: Job, agreement: Agreement, own: Own, tell: Tell, channel: Channel
     ) -> None:
         self._channel = channel
+        self._aligned = job.align
         self._federation = job.federation(agreement.features, agreement.cut_counts)
         self._plan = self._federation.plan(agreement.samples)
         self._keeping: Keeping | None = None
@@ -144,8 +113,9 @@ class _Training:
 
     def __call__(self, runtime: Party, data: PartyData) -> Any:
         """Train, with a checkpoint after every table."""
-        digest = digest_of(self._own.ids, self._agreement.run)
-        refuse_other_ids(runtime, runtime.names, digest, self._channel)
+        if not self._aligned:
+            digest = digest_of(self._own.ids, self._agreement.run)
+            refuse_other_ids(runtime, runtime.names, digest, self._channel)
         state = self._own.state(self._agreement.stage)
         self._announce()
         started = time.perf_counter()
@@ -237,64 +207,3 @@ def _told(data: PartyData, job: Job, tell: Tell) -> list[int] | None:
     text = ", ".join(f"{name} {count}" for name, count in by_name.items()) or "none of ours"
     tell(Event("cuts", f"all are told our numbers of cuts, {cuts}: {text}", {"cuts": by_name}))
     return list(told)
-
-
-def _prepare(party: PartyFile, job: Job, restart: bool) -> _Own:
-    """Read and check all that is ours, before anybody is bothered."""
-    frame = party.read_rows(job)
-    params = job.hyper_parameters()
-    with naming(party.data.where):
-        prepared = prepare(party.name, frame, params, party.data.positive)
-    data = PartyData(prepared.columns, prepared.label)
-    digest = data_digest(data)
-    folder = make_folder(party.folder)
-    path = folder / f"{job.name}.part"
-    check_writable(path)
-    scores, tables = checkpoint_bytes(frame.n_samples, params)
-    largest = max(scores, tables)
-    if largest > MAX_BYTES:
-        raise ParameterError(
-            f"tables: {params.tables} of depth {params.depth} with {frame.n_samples} samples make "
-            f"files of {largest / 1e6:,.0f} MB, and {MAX_BYTES / 1e6:,.0f} MB are read at most"
-        )
-    # Two stages and the next one; the tables of this run and of the one before, and the part.
-    check_room(folder, 3 * scores + 3 * tables)
-    for left in folder.glob(f".{path.name}.*"):  # of a process that was killed while writing
-        remove(left)
-    assert frame.ids is not None
-    checkpoints = Checkpoints(folder / f"{job.name}.checkpoints", job.digest, digest)
-    model = None if restart else _earlier_model(path, job, digest)
-    stages = [] if restart else checkpoints.stages()
-    if model is not None:
-        stages.append((model.part.n_tables, model.run))
-    dealt = None
-    if party.correlations is not None:
-        dealt = Dealt.find(
-            party.correlations, folder, job, party.name, data.columns, going_on=bool(stages)
-        )
-    return _Own(
-        data=data,
-        prepared=prepared,
-        ids=frame.ids,
-        digest=digest,
-        checkpoints=checkpoints,
-        path=path,
-        model=model,
-        stages=stages,
-        kept=folder / FOLDER,
-        dealt=dealt,
-    )
-
-
-def _earlier_model(path: Path, job: Job, digest: str) -> PartFile | None:
-    """Return the part that an earlier run of the same job left; refuse to replace another's."""
-    if not path.exists():
-        return None
-    file = load_part(path)
-    for what, ours, its in (("job", job.digest, file.job.digest), ("data", digest, file.data)):
-        if ours != its:
-            raise ModelError(
-                f"{path}: was trained by another {what} than this one; move it away, give the job "
-                "another name, or replace it with --restart"
-            )
-    return file

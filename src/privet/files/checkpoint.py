@@ -26,6 +26,7 @@ from pydantic import Field
 from privet.boosting.federation import PartyData, TrainingState
 from privet.boosting.part import ModelPart
 from privet.config import Checked
+from privet.data.ids import Ids
 from privet.errors import InputError, ModelError
 from privet.files.atomic import extend, make_folder, remove, write_atomically
 from privet.files.records import Name, read_bytes
@@ -218,9 +219,12 @@ def checkpoint_bytes(samples: int, params: Params) -> tuple[int, int]:
     return 4096 + 8 * outputs * samples, params.tables * table_bytes(params.depth, outputs)
 
 
-def data_digest(data: PartyData) -> str:
-    """Return a digest of everything that a training takes from a participant."""
-    digest = hashlib.sha256()
+def data_digest(data: PartyData, ids: Ids) -> str:
+    """Return a digest of everything that a training takes from a participant, and of whose it is.
+
+    With ids, because rows in another order may look the same to one participant, not to all.
+    """
+    digest = hashlib.sha256(ids.digest())
     digest.update("\0".join(data.columns.names).encode())
     for array in (data.columns.buckets, data.columns.thresholds, data.label):
         digest.update(b"" if array is None else np.ascontiguousarray(array).tobytes())

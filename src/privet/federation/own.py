@@ -1,0 +1,229 @@
+"""What a participant brings along to a training, and what it may have from an earlier one.
+
+All of it is read and checked before anybody is bothered, if it is known which rows take part: all,
+or those of an alignment that was kept. Otherwise as soon as it is: buckets depend on the rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from privet.boosting.federation import PartyData, TrainingState
+from privet.boosting.preparation import Prepared, prepare
+from privet.data.frame import Frame
+from privet.data.ids import Ids
+from privet.data.labels import settle_label
+from privet.data.sources.source import naming
+from privet.errors import DataError, ModelError, ParameterError
+from privet.federation.agreement import Purpose
+from privet.federation.ahead import Dealt
+from privet.federation.common_rows import Common, check_size, find_common, refuse_few
+from privet.federation.events import Tell
+from privet.files.alignments import Alignment, Alignments
+from privet.files.atomic import check_room, check_writable, make_folder, remove
+from privet.files.checkpoint import Checkpoints, Stage, checkpoint_bytes, data_digest
+from privet.files.indicators import FOLDER
+from privet.files.job import Job
+from privet.files.part_file import PartFile, load_part
+from privet.files.party_file import PartyFile
+from privet.files.records import MAX_BYTES
+from privet.transport.channel import Channel
+
+
+@dataclass(frozen=True, repr=False)
+class Own:
+    """What a participant trains with: the rows that take part, and what is left of earlier runs."""
+
+    data: PartyData
+    prepared: Prepared
+    ids: Ids
+    digest: str
+    checkpoints: Checkpoints
+    path: Path
+    """Where the model's part goes."""
+    model: PartFile | None
+    """The part that is there already."""
+    stages: list[Stage]
+    """The stages that we could go on from."""
+    kept: Path
+    """The folder of indicators that are kept, if the job has them kept."""
+    dealt: Dealt | None
+    """Correlations that were dealt ahead, if we are to use any."""
+
+    def state(self, stage: Stage) -> TrainingState | None:
+        """Return what we had at a stage that all have."""
+        if stage[0] == 0:
+            return None
+        if self.model is not None and (self.model.part.n_tables, self.model.run) == stage:
+            # Nothing is left to train, so the scores, which are gone, are not needed.
+            return TrainingState(self.model.part, np.empty(0, dtype=np.uint64))
+        return self.checkpoints.load(stage)
+
+
+@dataclass(frozen=True, repr=False)
+class Table:
+    """A participant's whole table, of which all rows take part or those that all have."""
+
+    party: PartyFile
+    job: Job
+    frame: Frame
+    restart: bool
+    keys: str
+    """The digest of its ids' keys, if the job aligns them."""
+    alignment: Alignment | None
+    """The one that was kept for these rows, if we would use it again."""
+
+    @classmethod
+    def read(cls, party: PartyFile, job: Job, restart: bool) -> Table:
+        """Read a table, and see whether its rows were aligned before."""
+        frame = party.read_rows(job)
+        if frame.label is not None:
+            with naming(party.data.where):
+                settle_label(frame, job.task, party.data.positive)
+        assert frame.ids is not None
+        if not job.align:
+            return cls(party, job, frame, restart, "", None)
+        check_size(job, frame.ids)
+        keys, alignment = frame.ids.digest().hex(), None
+        if not restart or party.correlations is not None:  # without a dealer, there is no other
+            alignment = Alignments(party.folder, job).find(keys)
+        found = cls(party, job, frame, restart, keys, alignment)
+        if alignment is None:
+            found._refuse_unaligned()
+        else:
+            refuse_few(job, frame.ids, alignment.rows)
+        return found
+
+    @property
+    def alignments(self) -> Alignments:
+        """Where the job's alignments are kept and counted."""
+        return Alignments(self.party.folder, self.job)
+
+    def own(self) -> Own | None:
+        """Return what we bring along; None if it is not known yet which rows take part."""
+        if not self.job.align:
+            return self._own(self.frame)
+        if self.alignment is None:
+            return None
+        return self._own(self.frame.take(self.alignment.rows))
+
+    def find_common(
+        self, channel: Channel, purpose: Purpose, tell: Tell, own: Own | None
+    ) -> tuple[Common | None, Own]:
+        """Find out, if the job says so, which rows take part; return what we bring along then."""
+        if not self.job.align:
+            assert own is not None
+            return None, own
+        alignments, ids = self.alignments, self.frame.ids
+        assert ids is not None
+        common = find_common(channel, self.job, purpose, ids, alignments, tell, kept=self.alignment)
+        if common.report.used_again:
+            assert own is not None
+            return common, own
+        own = self._own(self.frame.take(common.rows))
+        alignments.keep(common.alignment, self.keys, len(ids))
+        return common, own
+
+    def states(self, own: Own | None) -> dict[str, Any]:
+        """Return what we state of alignments, as keys of a statement."""
+        if not self.job.align:
+            return {}
+        return {
+            "alignment": None if self.alignment is None else self.alignment.name,
+            "aligned": self.alignments.count,
+            "goes_on": own is not None and bool(own.stages),
+        }
+
+    def _refuse_unaligned(self) -> None:
+        """Raise if there is something that needs rows as they were aligned before."""
+        if self.party.correlations is not None:
+            raise DataError(
+                f"{self.party.data.where}: its rows are not aligned, and with correlations that "
+                "were dealt ahead no dealer is there to help: run `privet align` everywhere first, "
+                "with the dealer"
+            )
+        part, checkpoints = (
+            _part_path(self.party, self.job),
+            checkpoint_folder(self.party, self.job),
+        )
+        left = [*([part] if part.exists() else []), *checkpoints.glob("*.scores")]
+        if left and not self.restart:
+            raise ModelError(
+                f"{left[0]}: was trained on rows as they were aligned before, and "
+                f"{self.alignments.path} is not there any more, or not for these ids: put the file "
+                "or the rows back, or start again with --restart"
+            )
+
+    def _own(self, frame: Frame) -> Own:
+        """Make ready what takes part, and check what is there of it."""
+        party, job, restart = self.party, self.job, self.restart
+        params = job.hyper_parameters()
+        with naming(party.data.where):
+            prepared = prepare(party.name, frame, params, party.data.positive)
+        data = PartyData(prepared.columns, prepared.label)
+        assert frame.ids is not None
+        digest = data_digest(data, frame.ids)
+        folder = make_folder(party.folder)
+        path = _part_path(party, job)
+        check_writable(path)
+        scores, tables = checkpoint_bytes(frame.n_samples, params)
+        largest = max(scores, tables)
+        if largest > MAX_BYTES:
+            raise ParameterError(
+                f"tables: {params.tables} of depth {params.depth} with {frame.n_samples} samples "
+                f"make files of {largest / 1e6:,.0f} MB, and {MAX_BYTES / 1e6:,.0f} MB are read at "
+                "most"
+            )
+        # Two stages and the next one; the tables of this run and of the one before, and the part.
+        check_room(folder, 3 * scores + 3 * tables)
+        for left in folder.glob(f".{path.name}.*"):  # of a process that was killed while writing
+            remove(left)
+        checkpoints = Checkpoints(checkpoint_folder(party, job), job.digest, digest)
+        model = None if restart else _earlier_model(path, job, digest)
+        stages = [] if restart else checkpoints.stages()
+        if model is not None:
+            stages.append((model.part.n_tables, model.run))
+        dealt = None
+        if party.correlations is not None:
+            dealt = Dealt.find(
+                party.correlations, folder, job, party.name, data.columns, going_on=bool(stages)
+            )
+        return Own(
+            data=data,
+            prepared=prepared,
+            ids=frame.ids,
+            digest=digest,
+            checkpoints=checkpoints,
+            path=path,
+            model=model,
+            stages=stages,
+            kept=folder / FOLDER,
+            dealt=dealt,
+        )
+
+
+def _part_path(party: PartyFile, job: Job) -> Path:
+    return Path(party.folder) / f"{job.name}.part"
+
+
+def checkpoint_folder(party: PartyFile, job: Job) -> Path:
+    """Return where the checkpoints of a job's training are."""
+    return Path(party.folder) / f"{job.name}.checkpoints"
+
+
+def _earlier_model(path: Path, job: Job, digest: str) -> PartFile | None:
+    """Return the part that an earlier run of the same job left; refuse to replace another's."""
+    if not path.exists():
+        return None
+    file = load_part(path)
+    for what, ours, its in (("job", job.digest, file.job.digest), ("data", digest, file.data)):
+        if ours != its:
+            raise ModelError(
+                f"{path}: was trained by another {what} than this one; move it away, give the job "
+                "another name, or replace it with --restart"
+            )
+    return file

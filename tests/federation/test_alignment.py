@@ -1,0 +1,563 @@
+"""Federations whose participants have different rows, in different orders."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+import stat
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from privet.boosting.binning import bucket_columns
+from privet.boosting.model import Model
+from privet.boosting.trainer import train
+from privet.cli.app import app
+from privet.data.reader import read_frame
+from privet.errors import (
+    CorrelationError,
+    DataError,
+    DisagreementError,
+    ModelError,
+    ParameterError,
+    PeerError,
+    PrivetError,
+)
+from privet.federation.aligning import write_ids
+from privet.files.alignments import Alignment, Alignments
+from privet.files.job import Job
+from privet.files.part_file import load_part
+from privet.laboratory.local_federation import LocalFederation
+from privet.runtime.roles import DEALER
+from tests.federation.harness import (
+    NAMES,
+    Run,
+    align,
+    change,
+    common_rows,
+    deal_for,
+    model_of,
+    prepare,
+    run,
+)
+from tests.federation.test_training import end_after, last_common, same_tests
+
+THREE = ("bank", "telecom", "shop")
+
+
+def plain_model(local: LocalFederation) -> Model:
+    """Return what training in the clear gives on the rows that all have."""
+    frames = common_rows(local)
+    label = frames[local.recipient].label
+    assert label is not None
+    job = Job.read(local.job)
+    params = job.hyper_parameters()
+    parties = [bucket_columns(n, f.names, f.columns, params.buckets) for n, f in frames.items()]
+    return train(parties, label, params, cuts=job.told_cuts)
+
+
+def kept(local: LocalFederation, name: str) -> Path:
+    return local.folder / name / "models" / "rehearsal.alignment"
+
+
+def count(local: LocalFederation, name: str) -> int:
+    return Alignments(local.folder / name / "models", Job.read(local.job)).count
+
+
+def complaints(found: Run, kind: type[PrivetError]) -> dict[str, str]:
+    """Return what everybody complains of; nobody may have got through."""
+    assert not found.results, found.results
+    for name, error in found.errors.items():
+        assert isinstance(error, kind), (name, error)
+    return {name: str(error) for name, error in found.errors.items()}
+
+
+@pytest.fixture
+def local(tmp_path: Path) -> LocalFederation:
+    found = prepare(tmp_path)
+    align(found)
+    return found
+
+
+@pytest.mark.parametrize("names", [NAMES, THREE])
+def test_training_uses_the_rows_that_all_have(tmp_path: Path, names: tuple[str, ...]) -> None:
+    local = prepare(tmp_path, names=names)
+    align(local)
+    found = run(local, "train")
+    common = 40 - 2 * len(names)
+    assert {found.checked()[name][0].n_samples for name in names} == {common}
+    assert same_tests(model_of(local), plain_model(local))
+    np.testing.assert_allclose(
+        model_of(local).leaf_values, plain_model(local).leaf_values, atol=1e-4
+    )
+    alignments = [found.results[name][0].alignment for name in names]
+    assert len({each.name for each in alignments}) == 1
+    for name, each in zip(names, alignments, strict=True):
+        assert (each.number, each.used_again, each.rows, each.common) == (1, False, 41, common)
+        assert each.bytes_to_dealer == 2 * 8 * (41 + 64)
+        told = [event.text for event in found.events[name] if event.kind == "aligned"]
+        apart = 41 - common
+        assert told == [
+            f"alignment 1 of this job: {common} of our 41 rows are common to all, {apart} are left "
+            "out"
+        ]
+        folder = local.part(name).parent
+        assert sorted(path.name for path in folder.iterdir()) == [
+            "rehearsal.alignment",
+            "rehearsal.alignment-count",
+            "rehearsal.part",
+        ]
+        assert {stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()} == {0o600}
+
+
+def test_what_is_revealed(tmp_path: Path) -> None:
+    local = prepare(tmp_path, tables=1, names=THREE)
+    align(local)
+    for name, (report, _) in run_at_participants(local, "train").items():
+        told = {reveal.what: (reveal.to, reveal.count) for reveal in report.reveals}
+        assert told["which of its rows all have"] == ([name], 41)
+        assert told["number of rows that all have"] == ([*THREE, DEALER], 1)
+        assert told["number of its rows"] == ([DEALER], 1)
+        assert told["number of rows that some have"] == ([DEALER], 3)
+        assert "whose ids are the same" not in told
+    # What was found before reveals nothing again.
+    for report, _ in run_at_participants(local, "train").values():
+        assert report.alignment.used_again
+        assert report.reveals == []
+
+
+def run_at_participants(local: LocalFederation, verb: str, **options: Any) -> dict[str, Any]:
+    found = run(local, verb, **options).checked()
+    return {name: found[name] for name in local.names}
+
+
+def test_the_same_rows_in_another_order(tmp_path: Path) -> None:
+    local = prepare(tmp_path, tables=1)
+    change(local.job, ("[params]", "align = true\n\n[ids]\nminimum = 40\n\n[params]"))
+    path = local.folder / "bank" / "train.csv"
+    head, *lines = path.read_text().splitlines()
+    path.write_text("\n".join([head, *reversed(lines)]) + "\n")
+    assert run(local, "train").checked()["bank"][0].n_samples == 40
+    assert same_tests(model_of(local), plain_model(local))
+
+
+def test_predictions_are_of_the_rows_that_all_have(local: LocalFederation) -> None:
+    run(local, "train").checked()
+    found = run(local, "predict")
+    frames = common_rows(local, "new.csv")
+    columns = np.concatenate([frame.columns for frame in frames.values()])
+    ids = frames["shop"].ids
+    assert ids is not None
+    expected = dict(zip(ids.tolist(), model_of(local).predict(columns), strict=True))
+    predictions = found.checked()["shop"][1]
+    own = read_frame(local.folder / "shop" / "new.csv", id_column="id").ids
+    assert own is not None
+    # In the recipient's own order, whatever the one that all have agreed on is.
+    assert predictions.ids.tolist() == [key for key in own.tolist() if key in expected]
+    np.testing.assert_allclose(
+        predictions.values, [expected[key] for key in predictions.ids.tolist()], atol=1e-4
+    )
+    report = found.results["shop"][0]
+    assert (report.n_samples, report.rounds) == (3, 3)
+    assert (report.alignment.rows, report.alignment.common) == (8, 3)
+    assert [(r.what, r.to) for r in report.reveals][-1] == ("predictions", ["shop"])
+    # A batch is counted, and keeps nothing.
+    assert [count(local, name) for name in NAMES] == [2, 2]
+    assert found.results["bank"][0].alignment.name != load_alignment(local, "bank").name
+
+
+def load_alignment(local: LocalFederation, name: str) -> Alignment:
+    folder, file = local.folder / name / "models", local.folder / name / "train.csv"
+    ids = read_frame(file, id_column="id").ids
+    assert ids is not None
+    found = Alignments(folder, Job.read(local.job)).find(ids.digest().hex())
+    assert found is not None
+    return found
+
+
+def test_a_training_cut_short_goes_on_with_the_same_rows(local: LocalFederation) -> None:
+    run(local, "train", tells=end_after(2))  # type: ignore[arg-type]
+    done, before = last_common(local), load_alignment(local, "bank")
+    found = run(local, "train")
+    assert {found.checked()[name][0].resumed_from for name in NAMES} == {done}
+    assert {found.results[name][0].alignment.name for name in NAMES} == {before.name}
+    told = [event.text for event in found.events["bank"] if event.kind == "aligned"]
+    assert told == ["rows as aligned before: 36 of our 41 rows are common to all, 5 are left out"]
+    assert [count(local, name) for name in NAMES] == [1, 1]
+    assert same_tests(model_of(local), plain_model(local))
+    np.testing.assert_allclose(
+        model_of(local).leaf_values, plain_model(local).leaf_values, atol=1e-4
+    )
+
+
+def test_a_checkpoint_of_other_rows_cannot_be_gone_on_from(local: LocalFederation) -> None:
+    """The alignment is lost, the rows have changed, or they stand in another order."""
+    run(local, "train", tells=end_after(2))  # type: ignore[arg-type]
+    done = last_common(local)
+    path, content = kept(local, "bank"), kept(local, "bank").read_bytes()
+    path.unlink()
+    found = run(local, "train", absent=("shop", DEALER))
+    with pytest.raises(ModelError, match=r"bank.*scores: was trained on rows as they were aligned"):
+        raise found.errors["bank"]
+    path.write_bytes(content)
+    data = local.folder / "bank" / "train.csv"
+    lines = data.read_text().splitlines(keepends=True)
+    for changed in (lines[:-1], [lines[0], lines[2], lines[1], *lines[3:]]):
+        data.write_text("".join(changed))
+        found = run(local, "train", absent=("shop", DEALER))
+        with pytest.raises(ModelError, match="put the file or the rows back, or start again with"):
+            raise found.errors["bank"]
+    data.write_text("".join(lines))
+    # Those of another alignment of the same rows are refused, too: their order is another one.
+    alignment = load_alignment(local, "bank")
+    ids = read_frame(data, id_column="id").ids
+    assert ids is not None
+    alignments = Alignments(path.parent, Job.read(local.job))
+    other = Alignment(alignment.name, alignment.rows[::-1])
+    alignments.keep(other, ids.digest().hex(), len(ids))
+    found = run(local, "train", absent=("shop", DEALER))
+    with pytest.raises(ModelError, match="belongs to another data than this one"):
+        raise found.errors["bank"]
+    path.write_bytes(content)
+    assert run(local, "train").checked()["bank"][0].resumed_from == done
+
+
+def test_checkpoints_know_rows_that_look_alike(tmp_path: Path) -> None:
+    """A participant whose columns are constant sees no difference between two orders."""
+    local = prepare(tmp_path)
+    align(local)
+    path = local.folder / "bank" / "train.csv"
+    head, *lines = list(csv.reader(path.read_text().splitlines()))
+    same = [[row[0], "1.0", "1.0", "1.0"] for row in lines]
+    path.write_text("\n".join(",".join(row) for row in [head, *same]) + "\n")
+    run(local, "train", tells=end_after(2))  # type: ignore[arg-type]
+    before = load_alignment(local, "bank")
+    found = read_frame(path, id_column="id").ids
+    assert found is not None
+    alignments = Alignments(kept(local, "bank").parent, Job.read(local.job))
+    other = Alignment(before.name, before.rows[::-1])
+    alignments.keep(other, found.digest().hex(), len(found))
+    ended = run(local, "train", absent=("shop", DEALER))
+    with pytest.raises(ModelError, match="belongs to another data than this one"):
+        raise ended.errors["bank"]
+
+
+def test_starting_again_aligns_anew(local: LocalFederation) -> None:
+    run(local, "train", tells=end_after(2))  # type: ignore[arg-type]
+    before = load_alignment(local, "bank").name
+    for error in complaints(run_with_one_restart(local), DisagreementError).values():
+        assert "alignment: " in error
+        assert "none" in error
+        assert "or start again with --restart everywhere" in error
+    found = run(local, "train", restart=True).checked()
+    assert {found[name][0].resumed_from for name in NAMES} == {0}
+    assert load_alignment(local, "bank").name == load_alignment(local, "shop").name != before
+    assert [count(local, name) for name in NAMES] == [2, 2]
+    assert same_tests(model_of(local), plain_model(local))
+
+
+def run_with_one_restart(local: LocalFederation) -> Run:
+    """Let the shop forget all that it had."""
+    away = local.part("shop").parent.rename(local.folder / "away")
+    found = run(local, "train")
+    shutil.rmtree(local.part("shop").parent, ignore_errors=True)
+    away.rename(local.part("shop").parent)
+    return found
+
+
+def test_an_alignment_by_itself(local: LocalFederation) -> None:
+    found = run(local, "align")
+    (first, ids), (second, others) = (found.checked()[name] for name in NAMES)
+    assert (first.common, first.name) == (36, second.name)
+    assert ids.tolist() == others.tolist()  # in the same order
+    expected = common_rows(local)["bank"].ids
+    assert expected is not None
+    assert sorted(ids.tolist()) == expected.tolist()
+    assert ids.tolist() != expected.tolist()
+    report = run(local, "train").checked()["bank"][0]
+    assert (report.alignment.name, report.alignment.used_again) == (first.name, True)
+    assert same_tests(model_of(local), plain_model(local))
+
+
+def test_no_alignment_under_a_training_that_can_go_on(local: LocalFederation) -> None:
+    run(local, "train", tells=end_after(2))  # type: ignore[arg-type]
+    for error in complaints(run(local, "align", absent=(DEALER,)), ModelError).values():
+        assert "checkpoints: holds tables of a training that can go on" in error
+
+
+def test_whoever_has_another_alignment_makes_all_align_anew(local: LocalFederation) -> None:
+    run(local, "align").checked()
+    old = kept(local, "bank").read_bytes()
+    run(local, "align").checked()
+    kept(local, "bank").write_bytes(old)
+    report = run(local, "train").checked()["bank"][0]
+    assert (report.alignment.used_again, report.alignment.number) == (False, 3)
+    assert same_tests(model_of(local), plain_model(local))
+
+
+def test_another_participant_takes_another_alignment(local: LocalFederation) -> None:
+    """An alignment is of use to the same participants alone."""
+    run(local, "align").checked()
+    job = Job.read(local.job)
+    ids = read_frame(local.folder / "bank" / "train.csv", id_column="id").ids
+    assert ids is not None
+    digest, folder = ids.digest().hex(), kept(local, "bank").parent
+    assert Alignments(folder, job).find(digest) is not None
+    assert Alignments(folder, job).find("0" * 64) is None
+    third = job.participants[0].model_copy(update={"name": "third", "role": "passive"})
+    more = job.model_copy(update={"participants": [*job.participants, third]})
+    assert Alignments(folder, more).find(digest) is None
+
+
+@pytest.mark.parametrize(
+    ("damage", "complaint"),
+    [
+        (lambda content: content[:-1], "does not fit its seal"),
+        (lambda content: b"something else", "not a row-alignment file of this software"),
+    ],
+)
+def test_a_damaged_alignment(local: LocalFederation, damage: Any, complaint: str) -> None:
+    run(local, "align").checked()
+    kept(local, "bank").write_bytes(damage(kept(local, "bank").read_bytes()))
+    found = run(local, "train", absent=("shop", DEALER))
+    with pytest.raises(ModelError, match=complaint):
+        raise found.errors["bank"]
+
+
+def test_dealt_ahead_uses_an_alignment_that_is_there(local: LocalFederation) -> None:
+    deal_for(local, samples=36)
+    for error in complaints(run(local, "train", absent=(DEALER,)), DataError).values():
+        assert "its rows are not aligned" in error
+        assert "run `privet align` everywhere first, with the dealer" in error
+    name = run(local, "align").checked()["bank"][0].name
+    reports = [r for r, _ in run(local, "train", absent=(DEALER,), restart=True).checked().values()]
+    assert {(r.alignment.name, r.correlations) for r in reports} == {(name, "ahead")}
+    assert same_tests(model_of(local), plain_model(local))
+
+
+def test_dealt_ahead_with_alignments_that_differ(local: LocalFederation) -> None:
+    run(local, "align").checked()
+    old = kept(local, "bank").read_bytes()
+    run(local, "align").checked()
+    kept(local, "bank").write_bytes(old)
+    deal_for(local, samples=36)
+    found = run(local, "train", absent=(DEALER,))
+    for error in complaints(found, DisagreementError).values():
+        assert "alignment: " in error
+        assert "the dealer is not there to make another: run `privet align` with it" in error
+
+
+def test_dealt_ahead_for_another_number_of_rows(local: LocalFederation) -> None:
+    run(local, "align").checked()
+    deal_for(local, samples=40)
+    for error in complaints(run(local, "train", absent=(DEALER,)), CorrelationError).values():
+        assert "was dealt for samples: 40, and here it is 36" in error
+
+
+def test_kept_indicators_are_of_use_with_the_same_alignment(tmp_path: Path) -> None:
+    local = prepare(tmp_path, tables=2)
+    align(local)
+    change(local.job, ("align = true", "align = true\nkeep_indicators = true"))
+    run(local, "train").checked()
+    for name in NAMES:
+        local.part(name).unlink()
+    change(local.job, ("learning_rate = 1.0", "learning_rate = 0.5"))
+    found = run(local, "train")
+    assert found.checked()["bank"][0].alignment.used_again
+    told = [event.fields["owners"] for event in found.events["bank"] if event.kind == "kept"]
+    assert told == [list(NAMES)]
+    assert same_tests(model_of(local), plain_model(local))
+    # Aligned anew, the rows stand in another order, and everything is published again.
+    found = run(local, "train", restart=True)
+    told = [event.fields["owners"] for event in found.events["bank"] if event.kind == "kept"]
+    assert told == [[]]
+    assert same_tests(model_of(local), plain_model(local))
+
+
+@pytest.mark.parametrize("verb", ["align", "train", "predict"])
+def test_too_few_rows_in_common(tmp_path: Path, verb: str) -> None:
+    local = prepare(tmp_path, tables=1)
+    align(local)
+    if verb == "predict":
+        run(local, "train").checked()
+        rows, common = 8, 3
+    else:
+        rows, common = 41, 36
+    change(local.job, ("minimum = 3", f"minimum = {common + 1}"))
+    jobs = dict.fromkeys(local.everybody, local.job)
+    errors = complaints(run(local, verb, jobs=jobs), DataError)
+    text = f"ids: {common} rows are common to all, and the job's minimum is {common + 1}"
+    assert errors[DEALER] == text
+    for name in NAMES:
+        assert errors[name].startswith(f"{text}; of our {rows} rows 5 are not among them, such as")
+        assert "have the job normalise them" in errors[name]
+        assert f"'{name} " in errors[name]
+        assert not [other for other in NAMES if other != name and f"'{other} " in errors[name]]
+    assert {error.exit_code for error in run(local, verb).errors.values()} == {4}  # type: ignore[attr-defined]
+
+
+def test_nothing_in_common(local: LocalFederation) -> None:
+    path = local.folder / "bank" / "train.csv"
+    path.write_text(path.read_text().replace("\n1-", "\none-"))
+    errors = complaints(run(local, "train"), DataError)
+    assert errors[DEALER].startswith("ids: 0 rows are common to all, and the job's minimum is 3")
+    assert "of our 41 rows 41 are not among them, such as 'one-" in errors["bank"]
+    assert "such as '1-" in errors["shop"] or "such as 'shop" in errors["shop"]
+    assert not kept(local, "bank").exists()
+
+
+def test_a_kept_alignment_is_held_to_the_minimum(local: LocalFederation) -> None:
+    run(local, "align").checked()
+    change(local.job, ("minimum = 3", "minimum = 37"))
+    for error in complaints(run(local, "train", absent=(DEALER,)), DataError).values():
+        assert "36 rows are common to all, and the job's minimum is 37" in error
+
+
+def test_a_job_may_limit_how_often_it_is_aligned(tmp_path: Path) -> None:
+    local = prepare(tmp_path, tables=1)
+    align(local, most_alignments=3)
+    run(local, "train").checked()
+    run(local, "predict").checked()
+    run(local, "align").checked()
+    for verb in ("align", "predict"):
+        for error in complaints(run(local, verb), ParameterError).values():
+            assert (
+                "ids.most_alignments: the job's rows may be aligned 3 times, and were at " in error
+            )
+            assert "bank and at shop: have all agree on more" in error
+    run(local, "train", restart=False)  # which needs no other
+    # One that forgets how often does not make the others forget.
+    (kept(local, "bank").with_suffix(".alignment-count")).unlink()
+    for error in complaints(run(local, "align"), ParameterError).values():
+        assert "and were at shop: have all" in error
+
+
+def test_an_alignment_that_fails_counts(local: LocalFederation) -> None:
+    change(local.job, ("minimum = 3", "minimum = 40"))
+    complaints(run(local, "align"), DataError)
+    assert [count(local, name) for name in NAMES] == [1, 1]
+
+
+def test_padding(tmp_path: Path) -> None:
+    local = prepare(tmp_path, tables=1)
+    align(local, padded=41)
+    path = local.folder / "bank" / "train.csv"
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[:-3]))
+    found = run(local, "train").checked()
+    reports = [found[name][0] for name in NAMES]
+    assert {r.alignment.bytes_to_dealer for r in reports} == {2 * 8 * (41 + 64)}
+    assert [r.alignment.rows for r in reports] == [38, 41]
+    assert "number of its rows" not in {r.what for r in reports[0].reveals}
+    assert same_tests(model_of(local), plain_model(local))
+    change(local.job, ("padded = 41", "padded = 40"))
+    error = run(local, "train", absent=("bank", DEALER), restart=True).errors["shop"]
+    assert isinstance(error, DataError)
+    assert "41 rows are more than 40, to which the job has all padded: use fewer" in str(error)
+
+
+def test_whoever_does_not_pad_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    local = prepare(tmp_path, tables=1)
+    align(local, padded=50)
+    monkeypatch.setattr(
+        "privet.federation.alignment.padding", lambda *_: np.empty(0, dtype=np.uint64)
+    )
+    found = run(local, "align")
+    assert isinstance(found.errors[DEALER], PeerError)
+    assert "bank: announced 210 tags of 50 padded rows" in str(found.errors[DEALER])
+
+
+def test_ids_of_several_columns_and_rules(tmp_path: Path) -> None:
+    """The bank writes names large and telephone numbers with dashes."""
+    local = prepare(tmp_path, tables=1)
+    terms = 'align = true\n\n[ids]\nminimum = 40\nparts = ["name", "phone"]\n'
+    rules = '\n[ids.normalise]\nname = ["strip", "casefold"]\nphone = ["digits"]\n\n[params]'
+    change(local.job, ("[params]", terms + rules))
+    for name, columns in (("bank", ("Who", "Call")), ("shop", ("customer", "telephone"))):
+        change(local.folder / name / "party.toml", ('"id"', json.dumps(columns)))
+        for file in ("train.csv", "new.csv"):
+            path = local.folder / name / file
+            head, *lines = path.read_text().splitlines()
+            head = head.replace("id,", f"{columns[0]},{columns[1]},", 1)
+            text = [head]
+            for line in reversed(lines) if name == "bank" else lines:
+                identity, rest = line.split(",", 1)
+                number = identity.split("-")[1]
+                large = f" Émile X{number} ,+1-{number}"
+                small = f"émile x{number},1{number}"
+                text.append(f"{large if name == 'bank' else small},{rest}")
+            path.write_text("\n".join(text) + "\n")
+    change(local.job, ("minimum = 40", "minimum = 7"))
+    assert run(local, "train").checked()["bank"][0].n_samples == 40
+    predictions = run(local, "predict").checked()["shop"][1]
+    table = list(csv.reader(predictions.to_csv().decode().splitlines()))
+    assert table[0] == ["customer", "telephone", "prediction"]
+    assert table[1][:2] == ["émile x0", "10"]
+    assert len(table) == 8
+
+
+def test_rules_without_an_alignment(tmp_path: Path) -> None:
+    local = prepare(tmp_path, tables=1)
+    change(local.job, ("[params]", '[ids]\nnormalise = ["digits"]\n\n[params]'))
+    path = local.folder / "bank" / "train.csv"
+    path.write_text(path.read_text().replace("\n1-", "\nNo. 1 - "))
+    report = run(local, "train").checked()["bank"][0]
+    assert "whose ids are the same" in {reveal.what for reveal in report.reveals}
+    assert report.alignment is None
+
+
+def test_who_aligns_and_who_does_not(local: LocalFederation) -> None:
+    other = local.folder / "other.toml"
+    other.write_bytes(local.job.read_bytes())
+    change(other, ("align = true", ""), ("[ids]\nminimum = 3", ""))
+    errors = complaints(run(local, "train", jobs={DEALER: other}), DisagreementError)
+    assert "align: True here and at shop, False at dealer" in errors["bank"]
+    assert "ids.minimum: 3 here and at shop, 100 at dealer" in errors["bank"]
+
+
+def test_a_job_that_does_not_align(tmp_path: Path) -> None:
+    found = run(prepare(tmp_path), "align", absent=("shop", DEALER))
+    with pytest.raises(ParameterError, match="the job does not say align = true"):
+        raise found.errors["bank"]
+
+
+def test_cuts_are_those_of_the_rows_that_all_have(local: LocalFederation) -> None:
+    """A value that the bank alone has makes no cut, and none that `privet cuts` tells of."""
+    path = local.folder / "bank" / "train.csv"
+    head, *lines = list(csv.reader(path.read_text().splitlines()))
+    for row in lines:
+        row[1] = "2.0" if row[0].startswith("bank") else "1.0"
+    path.write_text("\n".join(",".join(row) for row in [head, *lines]) + "\n")
+    change(local.job, ("align = true", 'align = true\ncuts = "exact"'))
+    command = ["cuts", "--json", f"--party={local.folder / 'bank' / 'party.toml'}"]
+    command += [f"--job={local.job}"]
+    ended = CliRunner().invoke(app, command)
+    assert isinstance(ended.exception, DataError)
+    assert "run `privet align` with the others first" in str(ended.exception)
+    found = run(local, "train")
+    told = [e.fields["cuts"] for e in found.events["bank"] if e.kind == "cuts"]
+    assert [each["a"] for each in told] == [0]
+    assert json.loads(CliRunner().invoke(app, command).stdout) == told[0]
+    assert same_tests(model_of(local), plain_model(local))
+
+
+def test_the_model_of_another_job_can_be_predicted_with_new_limits(local: LocalFederation) -> None:
+    """Limits on alignments are agreed on in every run, and part of no model."""
+    run(local, "train").checked()
+    change(local.job, ("minimum = 3", "minimum = 2"))
+    file = load_part(local.part("bank"))
+    assert file.job.digest == Job.read(local.job).digest
+    assert file.job.ids.minimum == 3
+
+
+def test_ids_are_written_as_their_owner_has_them(local: LocalFederation, tmp_path: Path) -> None:
+    found = run(local, "align").checked()
+    path = tmp_path / "in.csv"
+    write_ids(found["bank"][1], path)
+    head, *lines = path.read_text().splitlines()
+    assert head == "id"
+    assert lines == found["bank"][1].tolist()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600

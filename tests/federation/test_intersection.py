@@ -1,0 +1,112 @@
+"""The dealer's half of an alignment: what all lists have, piece by piece."""
+
+from __future__ import annotations
+
+import threading
+from functools import reduce
+from typing import Any
+
+import numpy as np
+import pytest
+
+from privet.data.tags import TagArray
+from privet.errors import PeerMisbehavedError
+from privet.federation import intersection
+from privet.federation.intersection import DUMMIES, TAG, entries_of, intersect, marks_of
+from privet.files.id_terms import MOST_ROWS
+from privet.transport.memory import memory_channels
+from tests.privacy.aligned import job_of
+
+
+def intersected(lists: list[TagArray], padded: int | None = None) -> tuple[int, list[Any]]:
+    """Let participants send lists, and return how many ids the dealer counts, and its marks."""
+    job = job_of(len(lists), padded=padded)
+    channels = memory_channels([*job.names, "dealer"])
+    found: list[Any] = [None] * len(lists)
+
+    def send(k: int) -> None:
+        channel, tags = channels[f"p{k}"], lists[k]
+        channel.send("dealer", np.array([len(tags)], np.uint64), TAG)
+        for start in range(0, len(tags), intersection.PIECE):
+            channel.send("dealer", tags[start : start + intersection.PIECE], TAG)
+        bits = channel.receive("dealer", marks_of(len(tags)), TAG)
+        found[k] = np.unpackbits(bits, count=len(tags)).astype(bool)
+
+    threads = [threading.Thread(target=send, args=(k,), daemon=True) for k in range(len(lists))]
+    for thread in threads:
+        thread.start()
+    count = intersect(channels["dealer"], job)
+    for thread in threads:
+        thread.join(20)
+    return count, found
+
+
+def random_lists(rng: np.random.Generator, n: int, top: int) -> list[TagArray]:
+    """Return sorted lists of even length, at least as long as dummies make them."""
+    found = []
+    for _ in range(n):
+        size = 2 * int(rng.integers(DUMMIES, 400))
+        found.append(np.sort(rng.choice(top, size, replace=False).astype(np.uint64)))
+    return found
+
+
+@pytest.mark.parametrize("n", [2, 3, 5])
+@pytest.mark.parametrize("piece", [1, 7, 1 << 19])
+def test_marks_are_those_of_an_intersection(
+    n: int, piece: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(intersection, "PIECE", piece)
+    rng = np.random.default_rng(piece)
+    for top in (800, 3000, 2**62):  # much, some and nothing in common
+        lists = random_lists(rng, n, top) if top < 2**62 else far_apart(rng, n)
+        common = reduce(np.intersect1d, lists)
+        count, marks = intersected(lists)
+        for tags, mine in zip(lists, marks, strict=True):
+            np.testing.assert_array_equal(tags[mine], common)
+        assert count == max(0, len(common) // 2 - DUMMIES)
+
+
+def far_apart(rng: np.random.Generator, n: int) -> list[TagArray]:
+    return [np.sort(rng.integers(0, 2**64, 200 + 20 * k, dtype=np.uint64)) for k in range(n)]
+
+
+def test_one_list_ends_long_before_another() -> None:
+    low = np.arange(200, dtype=np.uint64)
+    high = np.arange(2**64 - 300, 2**64, dtype=np.uint64)
+    both = np.concatenate([low, high])
+    assert intersected([low, both])[0] == 100 - DUMMIES
+    assert intersected([both, high])[0] == 150 - DUMMIES
+    assert intersected([low, high])[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("tags", "padded", "complaint"),
+    [
+        (np.arange(200)[::-1], None, "sent tags that are not sorted, or one twice"),
+        (np.arange(200) // 2, None, "sent tags that are not sorted, or one twice"),
+        (np.arange(126), None, "announced 126 tags"),
+        (np.arange(201), None, "announced 201 tags"),
+        (np.arange(200), 30, "announced 200 tags of 30 padded rows"),
+    ],
+)
+def test_lists_that_cannot_be(tags: Any, padded: int | None, complaint: str) -> None:
+    tags = np.ascontiguousarray(tags.astype(np.uint64))
+    with pytest.raises(PeerMisbehavedError, match=complaint) as caught:
+        intersected([tags, np.arange(200, dtype=np.uint64)], padded)
+    assert caught.value.peer == "p0"
+
+
+def test_pieces_are_sorted_across_their_borders(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(intersection, "PIECE", 100)
+    tags = np.concatenate([np.arange(100, 200), np.arange(100)]).astype(np.uint64)
+    with pytest.raises(PeerMisbehavedError, match="not sorted"):
+        intersected([tags, np.arange(200, dtype=np.uint64)])
+
+
+def test_a_list_of_too_many() -> None:
+    job = job_of(2)
+    channels = memory_channels([*job.names, "dealer"])
+    for size in (entries_of(MOST_ROWS) + 2, 2**63):
+        channels["p0"].send("dealer", np.array([size], np.uint64), TAG)
+        with pytest.raises(PeerMisbehavedError, match=f"announced {size} tags"):
+            intersect(channels["dealer"], job)

@@ -1,0 +1,160 @@
+"""Prediction as a service on rows that were aligned: asked by ids, told by positions."""
+
+from __future__ import annotations
+
+import csv
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from privet.data.reader import read_frame
+from privet.errors import PeerMisbehavedError
+from privet.federation import messages
+from privet.federation.http import endpoint
+from privet.federation.serving import _ServiceByPositions
+from privet.files.job import Job
+from privet.files.part_file import load_part
+from privet.laboratory.local_federation import LocalFederation
+from privet.transport.memory import memory_channels
+from privet.transport.sockets import SocketChannel
+from tests.federation.harness import align, change, prepare, run
+from tests.federation.test_alignment import count
+from tests.federation.test_serving import Service, expected, post
+
+NAMES = ("bank", "telecom", "shop")
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> LocalFederation:
+    """Three participants, of which each lacks two of the rows 1-0 to 1-5, which the others have."""
+    local = prepare(tmp_path_factory.mktemp("aligned"), tables=2, names=NAMES)
+    align(local, normalise='["strip", "casefold"]')
+    run(local, "train").checked()
+    return local
+
+
+@pytest.fixture
+def service(trained: LocalFederation) -> Iterator[Service]:
+    found = Service(trained)
+    yield found
+    found.queue.close("the test is over")
+    found.ended().checked()
+
+
+def test_predictions_by_id(service: Service) -> None:
+    with endpoint("127.0.0.1", 0, service.queue, {"job": "rehearsal"}) as port:
+        status, answer = post(port, {"ids": ["1-17", " 1-10 ", "1-17"]})
+        assert (status, answer["predictions"]) == (200, expected(service.model, [17, 10, 17]))
+        # One that the bank lacks, one that the shop alone has, and one that nobody has: all alike.
+        status, answer = post(port, {"ids": ["1-17", "1-0", "shop 0", "moon"]})
+        assert (status, answer["unknown"]) == (404, {"1-0": [], "shop 0": [], "moon": []})
+        assert post(port, {"ids": ["1-39"]})[1]["predictions"] == expected(service.model, [39])
+
+
+def test_a_start_of_the_service_is_counted(trained: LocalFederation) -> None:
+    before = count(trained, "bank")
+    service = Service(trained)
+    service.queue.close("the test is over")
+    found = service.ended().checked()
+    assert {count(trained, name) for name in NAMES} == {before + 1}
+    told = {reveal.what for reveal in found["bank"]}
+    assert {"which of its rows all have", "number of rows that all have"} <= told
+
+
+def test_the_others_are_told_positions(
+    trained: LocalFederation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They know that all have these rows, and answer nothing but signs of life."""
+    told: dict[str, list[bytes]] = {name: [] for name in ("bank", "telecom", "dealer")}
+    answers: list[tuple[str, tuple[int, ...]]] = []
+    receive, array = messages.receive, SocketChannel.receive
+
+    def listening(channel: Any, peer: str) -> bytes:
+        message = receive(channel, peer)
+        told[channel.name].append(message)
+        return message
+
+    def receiving(self: SocketChannel, peer: str, due: Any, *tag: int) -> Any:
+        if self.name == "shop" and peer != "dealer" and self.where() == "serve":
+            answers.append((peer, due.shape))
+        return array(self, peer, due, *tag)
+
+    monkeypatch.setattr("privet.federation.serving.receive", listening)
+    service = Service(trained)
+    monkeypatch.setattr(SocketChannel, "receive", receiving)
+    asked = service.queue.ask(["1-17", "1-0", "1-10"])
+    while len(answers) < 2:  # one sign of life of each, at least
+        time.sleep(0.05)
+    service.queue.close("the test is over")
+    service.ended().checked()
+    assert list(asked.unknown) == ["1-0"]
+    batches = {
+        name: [message for message in told[name] if message not in (b"", b"stop")]
+        for name in ("bank", "telecom")
+    }
+    assert [len(message) for message in batches["bank"]] == [2 * 4]
+    assert batches["bank"] == batches["telecom"]
+    assert set(told["dealer"]) == {b"2", b"0", b"stop"}
+    assert {shape for _, shape in answers} == {(0,)}
+    assert {peer for peer, _ in answers} == {"bank", "telecom"}
+
+
+@pytest.mark.parametrize(
+    ("message", "complaint"),
+    [
+        (b"123", "asked for what are no positions"),
+        (np.array([5], "<u4").tobytes(), "asks for rows that are not common to all"),
+    ],
+)
+def test_positions_that_cannot_be(trained: LocalFederation, message: bytes, complaint: str) -> None:
+    job, file = Job.read(trained.job), load_part(trained.part("bank"))
+    frame = read_frame(trained.folder / "bank" / "train.csv", id_column="id").take(np.arange(5))
+    channel = memory_channels([*NAMES, "dealer"])["bank"]
+    service = _ServiceByPositions(file, job, channel, frame, None)
+    assert service._understand(np.array([4, 0], "<u4").tobytes()).tolist() == [4, 0]
+    with pytest.raises(PeerMisbehavedError, match=complaint) as caught:
+        service._understand(message)
+    assert caught.value.peer == "shop"
+
+
+def test_ids_are_normalised_without_an_alignment(tmp_path: Path) -> None:
+    local = prepare(tmp_path, tables=1)
+    change(local.job, ("[params]", '[ids]\nnormalise = ["digits"]\n\n[params]'))
+    run(local, "train").checked()
+    service = Service(local)
+    asked = service.queue.ask(["no. 1/7", "moon"])
+    service.queue.close("the test is over")
+    service.ended().checked()
+    assert asked.predictions[:1] == expected(service.model, [7])
+    assert asked.unknown == {"moon": ["bank", "shop"]}
+
+
+@pytest.mark.parametrize("aligned", [False, True])
+def test_ids_of_several_parts(tmp_path: Path, aligned: bool) -> None:
+    local = prepare(tmp_path, tables=1)
+    terms = '[ids]\nparts = ["table", "row"]\nnormalise = {table = ["casefold"]}\n'
+    if aligned:
+        terms = f"align = true\n\n{terms}minimum = 3\n"
+    change(local.job, ("[params]", f"{terms}\n[params]"))
+    for name in local.names:
+        change(local.folder / name / "party.toml", ('"id"', json.dumps(["t", "r"])))
+        path = local.folder / name / "train.csv"
+        (_, *head), *lines = list(csv.reader(path.read_text().splitlines()))
+        apart = [["A", row[0].partition("-")[2], *row[1:]] for row in lines]
+        path.write_text("\n".join(",".join(row) for row in [["t", "r", *head], *apart]) + "\n")
+    run(local, "train").checked()
+    service = Service(local)
+    with endpoint("127.0.0.1", 0, service.queue, {}, ["table", "row"]) as port:
+        status, answer = post(port, {"ids": [["a", "7"], ["A", "0"]]})
+        assert (status, answer["predictions"]) == (200, expected(service.model, [7, 0]))
+        lacking = [] if aligned else ["bank", "shop"]
+        assert post(port, {"ids": [["b", "7"]]})[1]["unknown"] == {"b, 7": lacking}
+        assert post(port, {"ids": [["a"]]}) == (400, {"error": "ids: each is a list of table, row"})
+        assert post(port, {"ids": ["a, 7"]})[0] == 400
+    service.queue.close("the test is over")
+    service.ended().checked()

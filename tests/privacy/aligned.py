@@ -1,0 +1,138 @@
+"""Alignments on a stage: every role a thread, and everything that each receives written down."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+
+from privet.arrays import BoolArray, IndexArray
+from privet.data.ids import Ids
+from privet.data.tags import TagArray
+from privet.federation import intersection
+from privet.federation.alignment import TagList, align
+from privet.federation.intersection import intersect
+from privet.files.job import Job
+from privet.runtime.roles import DEALER
+from privet.transport.memory import MemoryChannel, memory_channels
+
+Cheat = Callable[["Stage", str, BoolArray], BoolArray]
+"""What a dealer answers a participant in place of the marks that are due."""
+
+
+def job_of(n: int, **ids: Any) -> Job:
+    """Return a job of participants p0, p1, ..., which aligns."""
+    participants = [
+        {
+            "name": f"p{k}",
+            "role": "active" if k == 0 else "passive",
+            "address": f"p{k}.example:7400",
+            "fingerprint": f"{k:064x}",
+        }
+        for k in range(n)
+    ]
+    dealer = {"address": "dealer.example:7400", "fingerprint": f"{n:064x}"}
+    return Job.parse(
+        {
+            "name": "staged",
+            "task": "regression",
+            "align": True,
+            "ids": {"minimum": 1, **ids},
+            "dealer": dealer,
+            "participants": participants,
+        }
+    )
+
+
+@dataclass
+class Stage:
+    """What happened, at each role."""
+
+    job: Job
+    received: dict[str, list[tuple[str, np.ndarray[Any, Any]]]] = field(default_factory=dict)
+    """What each received, from whom."""
+    lists: dict[str, TagList] = field(default_factory=dict)
+    rows: dict[str, IndexArray] = field(default_factory=dict)
+    counted: int = -1
+    """How many ids the dealer found to be common."""
+    errors: dict[str, BaseException] = field(default_factory=dict)
+
+    def tags(self, name: str) -> TagArray:
+        """Return the list that a participant sent the dealer."""
+        pieces = [array for peer, array in self.received[DEALER] if peer == name]
+        assert all(piece.dtype == np.uint64 for piece in pieces)
+        size, *rest = pieces
+        found: TagArray = np.concatenate(rest)
+        assert size.tolist() == [len(found)]
+        return found
+
+    def entries(self, name: str, row: int) -> list[int]:
+        """Return where in a participant's list the two tags of a row are."""
+        place = self.lists[name]._place
+        return np.flatnonzero(place // 2 == row).tolist()
+
+    def seen_by(self, name: str) -> list[tuple[str, str, bytes]]:
+        """Return all that a participant received, byte for byte."""
+        return [(peer, str(array.dtype), array.tobytes()) for peer, array in self.received[name]]
+
+
+def perform(
+    job: Job,
+    ids: Sequence[Sequence[str]],
+    monkeypatch: pytest.MonkeyPatch,
+    seed: str | None = None,
+    cheat: Cheat | None = None,
+) -> Stage:
+    """Let participants align, with random numbers from a seed if there is one."""
+    stage = Stage(job, {name: [] for name in (*job.names, DEALER)})
+    channels = memory_channels([*job.names, DEALER])
+    receive, answer, init = MemoryChannel.receive, intersection.answer, TagList.__init__
+    draws: Counter[str] = Counter()
+
+    def receiving(self: MemoryChannel, peer: str, *arguments: Any) -> Any:
+        array = receive(self, peer, *arguments)
+        stage.received[self.name].append((peer, array.copy()))
+        return array
+
+    def making(self: TagList, *arguments: Any) -> None:
+        init(self, *arguments)
+        stage.lists[threading.current_thread().name] = self
+
+    def answering(channel: MemoryChannel, name: str, marks: BoolArray) -> None:
+        answer(channel, name, marks if cheat is None else cheat(stage, name, marks.copy()))
+
+    def token(size: int) -> bytes:
+        name = threading.current_thread().name
+        draws[name] += 1
+        return hashlib.shake_256(f"{seed} {name} {draws[name]}".encode()).digest(size)
+
+    def role(name: str) -> None:
+        try:
+            with channels[name] as channel:
+                if name == DEALER:
+                    stage.counted = intersect(channel, job)
+                else:
+                    own = Ids.of(ids[job.names.index(name)])
+                    stage.rows[name] = align(channel, job, own)
+        except BaseException as error:  # noqa: BLE001
+            stage.errors[name] = error
+
+    with monkeypatch.context() as patch:
+        patch.setattr(MemoryChannel, "receive", receiving)
+        patch.setattr(TagList, "__init__", making)
+        patch.setattr(intersection, "answer", answering)
+        if seed is not None:
+            patch.setattr("privet.federation.alignment.secrets.token_bytes", token)
+        threads = [threading.Thread(target=role, args=(n,), name=n, daemon=True) for n in channels]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+            assert not thread.is_alive(), "a role hangs"
+    return stage

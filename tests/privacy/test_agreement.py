@@ -84,8 +84,12 @@ def test_what_the_dealer_is_not_told(job: Job) -> None:
         with contextlib.suppress(PeerError):  # the dealer does not go on
             agree_on_rows(channel, job, agree_on_purpose(channel, job, stated[0]), stated[1])
 
-    for name, stated in zip(NAMES, said, strict=True):
-        threading.Thread(target=partial(state, channels[name], stated), daemon=True).start()
+    threads = [
+        threading.Thread(target=partial(state, channels[name], stated), daemon=True)
+        for name, stated in zip(NAMES, said, strict=True)
+    ]
+    for thread in threads:
+        thread.start()
     agree_on_purpose(channels["dealer"], job, by_the_dealer(job)[0])
     for name in NAMES:
         told = receive(channels["dealer"], name)
@@ -93,3 +97,5 @@ def test_what_the_dealer_is_not_told(job: Job) -> None:
         assert b"salary" not in told
         assert b"pension" not in told
     channels["dealer"].abort()
+    for thread in threads:
+        thread.join(20)

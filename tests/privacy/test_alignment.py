@@ -67,8 +67,6 @@ def test_all_find_the_same_rows_in_the_same_order(n: int, played: Callable[..., 
     assert sorted(found[0]) == sorted(COMMON)
     assert all(each == found[0] for each in found)
     assert stage.counted == len(COMMON)
-    again = checked(played(job_of(n), ids))
-    assert [ids[0][row] for row in again.rows["p0"]] != found[0]
 
 
 def test_the_dealer_gets_sorted_tags_and_nothing_else(played: Callable[..., Stage]) -> None:
@@ -132,6 +130,8 @@ def test_tags_of_two_alignments_have_nothing_in_common(
         assert len(one) == len(other)
         assert not np.isin(one, other).any()
         assert not np.isin(one, stages[1].tags(f"p{(k + 1) % n}")).any()
+    first, second = (stage.rows["p0"].tolist() for stage in stages)
+    assert first != second  # and no order
 
 
 def test_the_key_is_the_participants_alone(
@@ -337,7 +337,7 @@ CHEATS: dict[Any, str] = {
 def test_a_dealer_that_cheats_is_named_by_all(cheat: Any, played: Callable[..., Stage]) -> None:
     padded = 1000 if cheat is something_that_pads else None
     stage = played(job_of(3, padded=padded), IDS, cheat=cheat)
-    assert not stage.rows
+    assert list(stage.rows) == []
     for name in stage.job.names:
         error = stage.errors[name]
         assert isinstance(error, PeerMisbehavedError), (name, error)
@@ -358,7 +358,7 @@ def test_a_dealer_must_guess_which_tags_are_of_one_id(played: Callable[..., Stag
             return marks
 
         stage = played(job_of(3), IDS, cheat=guess)
-        assert not stage.rows
+        assert list(stage.rows) == []
         assert {getattr(stage.errors[name], "peer", "") for name in stage.job.names} == {DEALER}
 
 

@@ -1,0 +1,92 @@
+"""`privet align` as people run it, with a dealer that stays."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from privet.files.job import Job
+from privet.laboratory.local_federation import LocalFederation
+from privet.runtime.roles import DEALER
+from tests.federation.harness import NAMES, align, change, model_of, prepare
+from tests.federation.test_alignment import plain_model
+from tests.federation.test_training import same_tests
+from tests.test_processes import await_event, events
+
+
+def privet(local: LocalFederation, verb: str, *options: str) -> dict[str, tuple[int, str]]:
+    """Run a command at all participants; return how each ended, and what it said."""
+    running = {}
+    for name in NAMES:
+        folder = local.folder / name
+        command = [sys.executable, "-m", "privet", verb, f"--party={folder / 'party.toml'}"]
+        command += [f"--job={local.job}", "--log-format=json", "--wait=30"]
+        running[name] = subprocess.Popen(  # noqa: S603
+            [*command, *(option.replace("HERE", str(folder)) for option in options)],
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+    ended = {name: process.communicate(timeout=60)[1] for name, process in running.items()}
+    return {name: (running[name].returncode, said) for name, said in ended.items()}
+
+
+def test_rows_are_aligned_and_trained_on(tmp_path: Path) -> None:
+    local = prepare(tmp_path, tables=2)
+    align(local)
+    dealer = local.start(DEALER, "train", "--keep", "--log-format=json")
+    try:
+        found = privet(local, "align", "--out=HERE/in.csv", "--report=HERE/report.json")
+        assert {code for code, _ in found.values()} == {0}, found
+        ids = {name: (tmp_path / name / "in.csv").read_text().splitlines() for name in NAMES}
+        assert ids["bank"] == ids["shop"]
+        assert ids["bank"][0] == "id"
+        assert len(ids["bank"]) == 1 + 36
+        report = json.loads((tmp_path / "bank" / "report.json").read_text())
+        assert (report["rows"], report["common"], report["number"]) == (41, 36, 1)
+        told = events(found["bank"][1])
+        assert "revealed: which of its rows all have to bank: 41" in [e["text"] for e in told]
+        assert told[-1]["event"] == "done"
+        assert "36 of your 41 rows are common to all" in told[-1]["text"]
+        assert await_event(dealer, "aligned")["common"] == 36
+        found = privet(local, "train")
+        assert {code for code, _ in found.values()} == {0}, found
+        assert same_tests(model_of(local), plain_model(local))
+    finally:
+        dealer.kill()
+        dealer.communicate()
+
+
+def test_the_dealer_stays_when_there_is_too_little_in_common(tmp_path: Path) -> None:
+    local = prepare(tmp_path, tables=2)
+    align(local)
+    path = local.folder / "bank" / "train.csv"
+    whole = path.read_text()
+    path.write_text(whole.replace("\n1-", "\none-"))
+    dealer = local.start(DEALER, "train", "--keep", "--log-format=json")
+    try:
+        found = privet(local, "align")
+        for code, said in found.values():
+            assert (code, events(said)[-1]["code"]) == (4, 4)
+            assert events(said)[-1]["text"].startswith("ids: 0 rows are common to all, and the")
+        assert "0 rows are common to all" in await_event(dealer, "failed")["text"]
+        path.write_text(whole)
+        found = privet(local, "align")
+        assert {code for code, _ in found.values()} == {0}, found
+    finally:
+        dealer.kill()
+        dealer.communicate()
+
+
+def test_exit_codes(tmp_path: Path) -> None:
+    local = prepare(tmp_path, tables=2)
+    assert {code for code, _ in privet(local, "align").values()} == {3}  # does not align
+    align(local)
+    change(local.job, ("[ids]\n", '[ids]\nparts = ["name", "born"]\n'))
+    assert Job.read(local.job).ids.parts == ["name", "born"]
+    assert {code for code, _ in privet(local, "align").values()} == {3}  # other columns
+    change(local.job, ('parts = ["name", "born"]\n', ""))
+    for name in NAMES:
+        change(local.folder / name / "train.csv", ("\n1-", "\n1-1,1,1,1\n1-"))
+    assert {code for code, _ in privet(local, "align").values()} == {4}  # the same id twice

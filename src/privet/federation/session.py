@@ -10,8 +10,9 @@ from privet.errors import ParameterError, PrivetError
 from privet.federation.events import Event, Tell, silent
 from privet.files.job import Job, parse_address
 from privet.runtime.roles import DEALER
+from privet.transport.greeting import SESSION_BYTES
 from privet.transport.identity import Identity, load_identity
-from privet.transport.mesh import SESSION_BYTES, connect, listen
+from privet.transport.mesh import connect, listen
 from privet.transport.sockets import SocketChannel
 
 WAIT_SECONDS = 600.0

@@ -8,6 +8,7 @@
     ├── UnavailableError                 something outside this program cannot be had
     ├── PeerError                        another participant, or the way to it, failed
     │   ├── PeerLostError                its connection closed or could not be made
+    │   │   └── PeerFailedError          it cannot take part, so nobody waits for it
     │   ├── PeerSilentError              nothing was heard from it for too long
     │   └── PeerMisbehavedError          it sent what the protocol does not allow here
     ├── DisagreementError                participants were not asked to do the same
@@ -98,6 +99,15 @@ class PeerError(PrivetError):
 
 class PeerLostError(PeerError):
     """A peer's connection closed, or could not be made."""
+
+
+class PeerFailedError(PeerLostError):
+    """A peer cannot take part: it says so, or what answers in its place is not the agreed one."""
+
+    def __init__(self, peer: str, problem: str, its_code: int = PeerError.exit_code) -> None:
+        super().__init__(peer, problem)
+        self.its_code = its_code
+        """The exit code that tells in which kind of way it failed."""
 
 
 class PeerSilentError(PeerError):

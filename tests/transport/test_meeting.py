@@ -286,7 +286,7 @@ def test_refused_callers_never_end_our_waiting(meeting: Meeting) -> None:
     ann = meeting.come("ann")
     stop = time.monotonic() + 1.5
     while time.monotonic() < stop:
-        for noise in (b"GET / HTTP/1.1\r\n\r\n", b"PVHELLO1" + bytes(32) + b"\x03\x00bob\x00\x00"):
+        for noise in (b"GET / HTTP/1.1\r\n\r\n", b"PVHELLO2" + bytes(32) + b"\x03\x00bob\x00\x00"):
             with socket.create_connection(meeting.listeners["ann"].getsockname()) as stranger:
                 stranger.sendall(noise + os.urandom(10))
         time.sleep(0.1)

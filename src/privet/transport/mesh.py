@@ -4,9 +4,18 @@ Of two members the one that stands first in the list listens and the other conne
 until it succeeds or time is up. On every connection both greet and prove who they are
 (`transport.greeting`).
 
-Until all are there, whoever was found may die and come again: its newest connection counts. Whoever
-calls us and is refused never ends our waiting, since anybody may call. But where we call, and are
-answered by somebody with whom we cannot agree, waiting is soon of no use.
+Until all are there, whoever was found may die and come again: its newest connection counts.
+
+Two things end the waiting before its time. One is a member that proves who it is and says that it,
+or another one, cannot take part (`transport.farewell`). It could as well stay away, so it is
+believed. The other is somebody at the address of a member who cannot prove to be that member, for
+as long as we have patience. Whoever controls that address can keep the member from us anyway.
+
+Whoever calls us and is refused never ends our waiting: anybody may call, under any name. But if it
+came under the name of a member, we look who is at that member's address. A member that has lost its
+keys answers there, and cannot prove anything, either; a stranger who calls from elsewhere does not.
+There we only mind those who say that they are the member. The address of one that calls us may not
+be open to us, so anything else may be there.
 """
 
 from __future__ import annotations
@@ -19,15 +28,22 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from privet.errors import ParameterError, PeerLostError, UnavailableError
-from privet.transport.greeting import HELLO_SECONDS, SESSION_BYTES, Greeter, RefusedError
+from privet.errors import ParameterError, PeerFailedError, PeerLostError, UnavailableError
+from privet.transport.greeting import (
+    HELLO_SECONDS,
+    SESSION_BYTES,
+    Failure,
+    Greeter,
+    RefusedError,
+    UnprovenError,
+)
 from privet.transport.identity import Identity
 from privet.transport.link import has_hung_up
 
 _RETRY_SECONDS = 0.1
 # After a refusal there is something to be mended first, so we call less often, and not for long.
 _REFUSED_RETRY_SECONDS = 1.0
-_REFUSED_SECONDS = 5.0
+_REFUSED_SECONDS = 3.0
 
 
 @dataclass(frozen=True)
@@ -62,12 +78,30 @@ def connect(
 ) -> dict[str, socket.socket]:
     """Return connections to the named peers (by default to all other members).
 
-    Raises PeerLostError that names everyone who could not be reached, where, and why. The listener
-    stays open, and is the caller's to close: once all are connected nobody is answered there.
+    Raises PeerLostError that names everyone who could not be reached, where, and why; it is a
+    PeerFailedError if somebody cannot take part. The listener stays open, and is the caller's to
+    close: once all are connected nobody is answered there.
     """
     if identity is None and any(member.fingerprint is not None for member in members):
         raise ParameterError("identity: members with fingerprints are met over TLS, with one's own")
     return _Meeting(name, members, listener, session, identity, peers).hold(timeout, on_wait)
+
+
+def answer_calls(
+    listener: socket.socket, answer: Callable[[socket.socket], None], over: threading.Event
+) -> None:
+    """Hand every connection that comes to a thread of its own, until it is over."""
+    listener.settimeout(_RETRY_SECONDS)
+    while not over.is_set():
+        try:
+            connection, _ = listener.accept()
+        except TimeoutError:
+            continue
+        except OSError:  # a caller that is gone already, or too many at once
+            over.wait(_RETRY_SECONDS)
+            continue
+        connection.settimeout(HELLO_SECONDS)
+        threading.Thread(target=answer, args=(connection,), daemon=True).start()
 
 
 class _Meeting:
@@ -92,47 +126,54 @@ class _Meeting:
         self.found: dict[str, socket.socket] = {}
         self.trouble: dict[str, str] = {}
         self.strangers: deque[str] = deque(maxlen=8)  # anybody may call: enough to find a cause
-        self.hopeless = ""
+        self.doubted: set[str] = set()
+        self.failed: PeerFailedError | None = None
         self.changed = threading.Condition()
         self.over = threading.Event()
 
     def hold(
         self, timeout: float, on_wait: Callable[[str], None] | None
     ) -> dict[str, socket.socket]:
-        threads = [threading.Thread(target=self._call, args=(p,), daemon=True) for p in self.called]
-        threads.append(threading.Thread(target=self._answer, daemon=True))
-        for thread in threads:
+        answering = threading.Thread(
+            target=answer_calls, args=(self.listener, self._answer, self.over), daemon=True
+        )
+        calling = [threading.Thread(target=self._call, args=(p,), daemon=True) for p in self.called]
+        for thread in (answering, *calling):
             thread.start()
+        try:
+            self._wait(timeout, on_wait)
+        except BaseException:
+            for connection in self.found.values():
+                connection.close()
+            raise
+        finally:
+            answering.join()
+        for thread in calling:
+            thread.join(HELLO_SECONDS + 1)
+        return self.found
+
+    def _wait(self, timeout: float, on_wait: Callable[[str], None] | None) -> None:
+        """Return when all are found; raise PeerLostError when they will not be, or time is up."""
         start = told = time.monotonic()
         with self.changed:
             try:
                 while missing := self._missing():
+                    if self.failed is not None:
+                        raise self.failed
                     now = time.monotonic()
-                    if now - start > timeout or self.hopeless:
-                        break
+                    if now - start > timeout:
+                        refused = ", ".join(tuple(self.strangers))
+                        raise PeerLostError(
+                            missing[0],
+                            f"not reached within {timeout:g} s: {self._explain(missing)}"
+                            + (f"; refused: {refused}" if refused else ""),
+                        )
                     if on_wait is not None and now - told >= 1.0:
                         told = now
                         on_wait(f"waiting for {self._explain(missing)} ({now - start:.0f} s)")
                     self.changed.wait(0.1)
             finally:
                 self.over.set()
-        for thread in threads:
-            thread.join(HELLO_SECONDS + 1)
-        if missing:
-            for connection in self.found.values():
-                connection.close()
-            if self.hopeless:
-                raise PeerLostError(
-                    self.hopeless,
-                    f"no agreement with what answers there: {self._explain([self.hopeless])}",
-                )
-            strangers = ", ".join(tuple(self.strangers))
-            raise PeerLostError(
-                missing[0],
-                f"not reached within {timeout:g} s: {self._explain(missing)}"
-                + (f"; refused: {strangers}" if strangers else ""),
-            )
-        return self.found
 
     def _missing(self) -> list[str]:
         """Return who has not come yet, or has gone again."""
@@ -147,48 +188,68 @@ class _Meeting:
         return ", ".join(
             f"{peer} ({self.trouble.get(peer, 'did not connect to us yet')})"
             if peer in self.callers
-            else f"{peer} at {self.members[peer].host}:{self.members[peer].port}"
-            f" ({self.trouble.get(peer, 'no answer yet')})"
+            else self._place(peer)
             for peer in missing
         )
 
+    def _place(self, peer: str) -> str:
+        member = self.members[peer]
+        return f"{peer} at {member.host}:{member.port} ({self.trouble.get(peer, 'no answer yet')})"
+
     def _call(self, peer: str) -> None:
-        address = self.members[peer].host, self.members[peer].port
+        """Call a peer until all are there, or what answers has refused us for too long."""
         refused_since = math.inf
         while not self.over.is_set():
             pause = _RETRY_SECONDS
             try:
-                if peer not in self.found:
-                    connection = socket.create_connection(address, timeout=HELLO_SECONDS)
-                    self._greet(connection, {peer}, calling=True)
+                self._call_once(peer)
                 refused_since = math.inf
             except OSError as error:
                 self.trouble[peer] = str(error) or type(error).__name__
                 refused_since = math.inf
             except RefusedError as error:
-                self.trouble[peer] = str(error)
+                refused_since = self._lose_hope(peer, error, refused_since)
                 pause = _REFUSED_RETRY_SECONDS
-                refused_since = min(refused_since, time.monotonic())
-                if time.monotonic() - refused_since >= _REFUSED_SECONDS:
-                    self.hopeless = peer
             self.over.wait(pause)
 
-    def _answer(self) -> None:
-        self.listener.settimeout(_RETRY_SECONDS)
-        while self.callers and not self.over.is_set():
-            try:
-                connection, _ = self.listener.accept()
-            except TimeoutError:
-                continue
-            except OSError:  # a caller that is gone already, or too many at once
-                self.over.wait(_RETRY_SECONDS)
-                continue
-            threading.Thread(target=self._answer_one, args=(connection,), daemon=True).start()
+    def _look_for(self, peer: str) -> None:
+        """See who is at the address of one that should call us, once a caller was not that one.
 
-    def _answer_one(self, connection: socket.socket) -> None:
-        connection.settimeout(HELLO_SECONDS)
+        We begin later than it did, so that it gives up before us: there is something to be mended.
+        """
+        refused_since = math.inf
+        while not self.over.wait(_REFUSED_RETRY_SECONDS):
+            try:
+                self._call_once(peer)
+                refused_since = math.inf
+            except UnprovenError as error:
+                refused_since = self._lose_hope(peer, error, refused_since)
+            except (OSError, RefusedError):
+                refused_since = math.inf
+
+    def _call_once(self, peer: str) -> None:
+        if peer not in self.found:
+            address = self.members[peer].host, self.members[peer].port
+            connection = socket.create_connection(address, timeout=HELLO_SECONDS)
+            self._greet(connection, {peer}, calling=True)
+
+    def _lose_hope(self, peer: str, error: RefusedError, since: float) -> float:
+        """Give a peer up if it was refused for too long; return since when it is."""
+        self.trouble[peer] = str(error)
+        now = time.monotonic()
+        if now - since >= _REFUSED_SECONDS:
+            problem = f"no agreement with what answers there: {self._place(peer)}"
+            self._fail(PeerFailedError(peer, problem))
+        return min(since, now)
+
+    def _fail(self, error: PeerFailedError) -> None:
+        with self.changed:
+            self.failed = self.failed or error
+            self.changed.notify_all()
+
+    def _answer(self, connection: socket.socket) -> None:
         try:
-            self._greet(connection, self.callers, calling=False)
+            self._greet(connection, self.callers | self.called, calling=False)
         except (OSError, RefusedError) as error:
             reason = str(error) or type(error).__name__
             peer = error.peer if isinstance(error, RefusedError) else None
@@ -196,16 +257,39 @@ class _Meeting:
                 self.strangers.append(f"a caller that gave no name ({reason})")
             elif peer in self.callers:
                 self.trouble[peer] = reason
+                if isinstance(error, UnprovenError):
+                    self._doubt(peer)
             else:
                 self.strangers.append(f"{peer!r} ({reason})")
 
-    def _greet(self, connection: socket.socket, expected: set[str], *, calling: bool) -> None:
-        peer, connection = self.greeter.greet(connection, expected, calling=calling)
+    def _doubt(self, peer: str) -> None:
         with self.changed:
-            if self.over.is_set():
+            if peer in self.doubted:
+                return
+            self.doubted.add(peer)
+        threading.Thread(target=self._look_for, args=(peer,), daemon=True).start()
+
+    def _greet(self, connection: socket.socket, expected: set[str], *, calling: bool) -> None:
+        """Greet whoever is there. It is found if it goes on, and we meet at this end."""
+        peer, connection, failure = self.greeter.greet(connection, expected, calling=calling)
+        with self.changed:
+            if failure is not None:
+                connection.close()
+                self._fail(self._told(peer, failure))
+            elif peer not in (self.called if calling else self.callers):
+                connection.close()
+                raise RefusedError("nobody expects it here", peer)
+            elif self.over.is_set():
                 connection.close()
                 raise RefusedError("it came too late", peer)
-            if peer in self.found:
-                self.found[peer].close()
-            self.found[peer] = connection
-            self.changed.notify_all()
+            else:
+                if peer in self.found:
+                    self.found[peer].close()
+                self.found[peer] = connection
+                self.changed.notify_all()
+
+    def _told(self, teller: str, failure: Failure) -> PeerFailedError:
+        if failure.who == self.greeter.name:
+            seen = self._explain(self._missing())
+            return PeerFailedError(teller, f"found that there is no agreement with us: {seen}")
+        return PeerFailedError(failure.who, failure.told_by(teller), failure.code)

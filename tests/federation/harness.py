@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,7 +24,7 @@ from privet.federation.events import Event, Tell, silent
 from privet.federation.prediction import load_own_part, predict_batch
 from privet.federation.request_queue import RequestQueue
 from privet.federation.serving import serve_part
-from privet.federation.session import Seat
+from privet.federation.session import seated
 from privet.federation.training import train_part
 from privet.files.job import Job
 from privet.files.part_file import load_part
@@ -140,6 +141,8 @@ class Run:
     results: dict[str, Any] = field(default_factory=dict)
     errors: dict[str, BaseException] = field(default_factory=dict)
     events: dict[str, list[Event]] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+    """When each role ended, since those who start last have started."""
 
     def checked(self) -> dict[str, Any]:
         """Return the results, if all have one."""
@@ -158,13 +161,22 @@ def run(
     absent: tuple[str, ...] = (),
     queue: RequestQueue | None = None,
     restart: bool = False,
+    last: tuple[str, ...] = (),
 ) -> Run:
-    """Run a command at everybody, with a job file of their own if so told."""
+    """Run a command at everybody, with a job file of their own if so told.
+
+    Those who start last do so once all others wait to be met.
+    """
     found = Run()
+    others = [name for name in local.everybody if name not in (*absent, *last)]
+    waiting = {name: threading.Event() for name in others}
+    started = time.monotonic()
 
     def role(name: str) -> Any:
         def tell(event: Event) -> None:
             found.events.setdefault(name, []).append(event)
+            if event.kind == "listening" and name in waiting:
+                waiting[name].set()
             if tells is not None and name in tells:
                 tells[name](event)
 
@@ -172,26 +184,33 @@ def run(
         job = Job.read((jobs or {}).get(name, local.job))
         if name == DEALER:
             keys = str(folder / "dealer.key"), str(folder / "dealer.crt")
-            return deal(Seat.take(job, DEALER, *keys, wait=wait, tell=tell))
+            with seated(job, DEALER, *keys, wait=wait, tell=tell) as seat:
+                return deal(seat)
         party = PartyFile.load(folder / "party.toml")
-        seat = Seat.take(job, party.name, party.key, party.certificate, wait=wait, tell=tell)
-        if verb == "train":
-            return train_part(party, seat, restart=restart)
-        if verb == "align":
-            return align_table(party, seat)
-        file = load_own_part(party, local.part(name), None)
-        table = folder / ("train.csv" if verb == "serve" else "new.csv")
-        frame = party.read_new_rows(job, file.encoders, table)
-        if verb == "serve":
-            asked = queue if name == local.recipient else None
-            return serve_part(file, frame, seat, party.folder, asked)
-        return predict_batch(file, frame, seat, party.folder)
+        keys = party.key, party.certificate
+        with seated(job, party.name, *keys, wait=wait, tell=tell) as seat:
+            if verb == "train":
+                return train_part(party, seat, restart=restart)
+            if verb == "align":
+                return align_table(party, seat)
+            file = load_own_part(party, local.part(name), None)
+            table = folder / ("train.csv" if verb == "serve" else "new.csv")
+            frame = party.read_new_rows(job, file.encoders, table)
+            if verb == "serve":
+                asked = queue if name == local.recipient else None
+                return serve_part(file, frame, seat, party.folder, asked)
+            return predict_batch(file, frame, seat, party.folder)
 
     def guard(name: str, body: Callable[[str], Any]) -> None:
+        nonlocal started
+        if name in last:
+            assert all(event.wait(20) for event in waiting.values())
+            started = time.monotonic()
         try:
             found.results[name] = body(name)
         except BaseException as error:  # noqa: BLE001
             found.errors[name] = error
+        found.seconds[name] = time.monotonic() - started
 
     threads = [
         threading.Thread(target=guard, args=(name, role), daemon=True)

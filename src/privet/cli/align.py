@@ -8,14 +8,13 @@ from typing import Annotated
 import typer
 
 from privet.cli.console import LogFormat, telling
-from privet.cli.federate import ReportFile, Wait, check_report, seat_of, tell_reveals
+from privet.cli.federate import ReportFile, Wait, check_report, tell_reveals
 from privet.cli.options import JobFile, PartyOption
+from privet.cli.seats import training
 from privet.federation.aligning import align_table, write_ids
 from privet.federation.events import Event
 from privet.federation.session import WAIT_SECONDS
 from privet.files.atomic import check_writable
-from privet.files.job import Job
-from privet.files.party_file import PartyFile
 
 
 def align(
@@ -29,12 +28,11 @@ def align(
     log_format: LogFormat = "text",
 ) -> None:
     """Find out with the others which of your rows all have; `privet train` will use these."""
-    with telling(log_format) as tell:
+    with telling(log_format) as tell, training(party, job, wait, tell) as (own, seat):
         check_report(report)
         if out is not None:
             check_writable(out)
-        own = PartyFile.load(party)
-        outcome, ids = align_table(own, seat_of(own, Job.read(job), wait, tell))
+        outcome, ids = align_table(own, seat)
         if report is not None:
             outcome.write(report)
         if out is not None:

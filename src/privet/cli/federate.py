@@ -17,21 +17,21 @@ from rich.console import Console
 
 from privet.cli.console import LogFormat, telling
 from privet.cli.options import JobFile, PartyOption, columns_of, cut_counts_of
-from privet.errors import CorrelationError, DisagreementError, InputError, ParameterError, PeerError
+from privet.cli.seats import predicting, training
+from privet.errors import CorrelationError, DataError, DisagreementError, ParameterError, PeerError
 from privet.federation.ahead import deal_files, numbered_features
 from privet.federation.dealing import deal
 from privet.federation.events import Event, Tell
 from privet.federation.http import endpoint
 from privet.federation.party_report import PartyReport, Reveal
-from privet.federation.prediction import load_own_part, predict_batch
+from privet.federation.prediction import predict_batch
 from privet.federation.request_queue import RequestQueue
 from privet.federation.serving import serve_part
-from privet.federation.session import WAIT_SECONDS, Seat
+from privet.federation.session import WAIT_SECONDS, Seat, seated
 from privet.federation.training import train_part
 from privet.files.atomic import check_writable, make_folder
 from privet.files.indicators import FOLDER, KeptIndicators
 from privet.files.job import Job, parse_address
-from privet.files.part_file import PartFile
 from privet.files.party_file import PartyFile
 from privet.runtime.roles import DEALER
 from privet.transport.identity import create_identity
@@ -92,13 +92,11 @@ def dealer(
 ) -> None:
     """Supply randomness to a job's participants; ends when they are done, or one has failed."""
     with telling(log_format) as tell:
-        patience = math.inf if keep else wait
-        seat = Seat.take(
-            Job.read(job), DEALER, str(key), str(certificate), listen, wait=patience, tell=tell
-        )
+        agreed, keys = Job.read(job), (str(key), str(certificate))
         if ahead is not None:
             if samples is None or features is None or keep:
                 raise ParameterError("ahead: takes --samples and --features, and no --keep")
+            seat = Seat.take(agreed, DEALER, *keys, tell=tell)
             counts = columns_of(features, seat.job)
             cut_counts = cut_counts_of(cuts, seat.job, sum(counts))
             if cut_counts is None and seat.job.told_cuts != "hidden":
@@ -113,11 +111,13 @@ def dealer(
             raise ParameterError(
                 "samples, features, cuts, done: are for --ahead, a folder for the files"
             )
+        patience = math.inf if keep else wait
         while True:
             try:
-                seconds = deal(seat)
+                with seated(agreed, DEALER, *keys, listen, wait=patience, tell=tell) as seat:
+                    seconds = deal(seat)
                 tell(Event("done", f"dealt in {seconds:.1f} s of computing", {"seconds": seconds}))
-            except (PeerError, DisagreementError, CorrelationError, InputError) as error:
+            except (PeerError, DisagreementError, CorrelationError, DataError) as error:
                 if not keep:
                     raise
                 blame = {"error": str(error), "peer": error.peer, "step": error.step}
@@ -164,10 +164,8 @@ def train(
     log_format: LogFormat = "text",
 ) -> None:
     """Train the job's model with the others, or go on where an earlier run was cut short."""
-    with telling(log_format) as tell:
+    with telling(log_format) as tell, training(party, job, wait, tell) as (own, seat):
         check_report(report)
-        own = PartyFile.load(party)
-        seat = seat_of(own, Job.read(job), wait, tell)
         outcome, path = train_part(own, seat, restart=restart)
         _finish(outcome, report, tell, f"your part of the model is {path}")
 
@@ -192,15 +190,14 @@ def predict(
     log_format: LogFormat = "text",
 ) -> None:
     """Predict a batch with the others; the predictions go to the job's recipient."""
-    with telling(log_format) as tell:
+    with telling(log_format) as tell, predicting(party, model, job, wait, tell) as given:
+        own, seat, file = given
         check_report(report)
         if out is not None:
             check_writable(out)
-        own = PartyFile.load(party)
-        file, agreed = _model(own, model, job)
-        rows = own.read_new_rows(agreed, file.encoders, data)
-        outcome, found = predict_batch(file, rows, seat_of(own, agreed, wait, tell), own.folder)
-        recipient = agreed.names[agreed.recipient_index]
+        rows = own.read_new_rows(seat.job, file.encoders, data)
+        outcome, found = predict_batch(file, rows, seat, own.folder)
+        recipient = seat.job.names[seat.job.recipient_index]
         text = f"the predictions of {outcome.n_samples:,} rows went to {recipient}"
         if found is not None and out is not None:
             found.write(out)
@@ -226,11 +223,10 @@ def serve(
     log_format: LogFormat = "text",
 ) -> None:
     """Stay connected and answer predictions by ids; the recipient is asked over HTTP."""
-    with telling(log_format) as tell:
-        own = PartyFile.load(party)
-        file, agreed = _model(own, model, job)
+    with telling(log_format) as tell, predicting(party, model, job, wait, tell) as given:
+        own, seat, file = given
+        agreed = seat.job
         rows = own.read_new_rows(agreed, file.encoders, data)
-        seat = seat_of(own, agreed, wait, tell)
         if own.name != agreed.names[agreed.recipient_index]:
             tell_reveals(serve_part(file, rows, seat, own.folder), tell)
             tell(Event("done", "the recipient has ended the service"))
@@ -256,18 +252,6 @@ def _close_when_stopped(queue: RequestQueue) -> None:
 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, close)
-
-
-def _model(own: PartyFile, model: Path, job: Path | None) -> tuple[PartFile, Job]:
-    """Return our part of a model, and the job to predict by: the model's own, or the one given."""
-    given = None if job is None else Job.read(job)
-    file = load_own_part(own, model, given)
-    return file, given or file.job
-
-
-def seat_of(own: PartyFile, job: Job, wait: float, tell: Tell) -> Seat:
-    """Return who a participant is in a job."""
-    return Seat.take(job, own.name, own.key, own.certificate, own.listen, wait=wait, tell=tell)
 
 
 def check_report(path: Path | None) -> None:

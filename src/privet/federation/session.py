@@ -1,4 +1,4 @@
-"""Meeting the others of a job, as whoever we have the keys of."""
+"""Meeting the others of a job, as whoever we have the keys of, or telling them that we cannot."""
 
 from __future__ import annotations
 
@@ -6,11 +6,18 @@ import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from privet.errors import ParameterError, PrivetError
+from privet.errors import (
+    ParameterError,
+    PeerError,
+    PeerFailedError,
+    PrivetError,
+    UnavailableError,
+)
 from privet.federation.events import Event, Tell, silent
 from privet.files.job import Job, parse_address
 from privet.runtime.roles import DEALER
-from privet.transport.greeting import SESSION_BYTES
+from privet.transport.farewell import answers_as, say_farewell
+from privet.transport.greeting import SESSION_BYTES, Failure
 from privet.transport.identity import Identity, load_identity
 from privet.transport.mesh import connect, listen
 from privet.transport.sockets import SocketChannel
@@ -21,7 +28,7 @@ _AHEAD = b"correlations dealt ahead".ljust(SESSION_BYTES)
 """Keeps those who need the dealer from those who do not, before they wait for it in vain."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Seat:
     """Who we are in a job, and how we are reached."""
 
@@ -32,6 +39,8 @@ class Seat:
     port: int
     wait: float = WAIT_SECONDS
     tell: Tell = silent
+    met: bool = False
+    """Whether we have met all others: from then on they find out by themselves how we end."""
 
     @classmethod
     def take(
@@ -80,6 +89,7 @@ class Seat:
                 timeout=self.wait,
                 on_wait=lambda text: self.tell(Event("waiting", text)),
             )
+        self.met = True
         # Others may still be waiting for somebody: they are given up when we would be.
         channel = SocketChannel(self.name, sockets, deadline=self.wait)
         self.tell(
@@ -92,3 +102,58 @@ class Seat:
             raise
         finally:
             channel.abort()  # does nothing after a goodbye
+
+
+@contextlib.contextmanager
+def seated(
+    job: Job,
+    name: str,
+    key: str,
+    certificate: str,
+    listen: str | None = None,
+    *,
+    wait: float = WAIT_SECONDS,
+    tell: Tell = silent,
+) -> Iterator[Seat]:
+    """Yield our seat in a job. What fails before we have met all others ends their waiting, too.
+
+    They are told in which kind of way it failed, and no more. If we are told that of another one,
+    we pass it on to those who may not have heard. Only patience is everybody's own: who has waited
+    long enough does not end the waiting of others.
+    """
+    agreed = job.contact(name)
+    seat: Seat | None = None
+    try:
+        seat = Seat.take(job, name, key, certificate, listen, wait=wait, tell=tell)
+        yield seat
+    except (Exception, KeyboardInterrupt) as error:
+        out_of_patience = isinstance(error, PeerError) and not isinstance(error, PeerFailedError)
+        if (seat is None or not seat.met) and not out_of_patience:
+            # Whoever does not want to wait for that either is shown what went wrong first.
+            with contextlib.suppress(KeyboardInterrupt):
+                failure = Failure.of(error, name)
+                told = _tell_others(failure, job, name, key, certificate, listen or agreed.address)
+                if told:
+                    whose = "we" if failure.who == name else failure.who
+                    text = f"told {', '.join(told)} that {whose} cannot take part"
+                    tell(Event("told", text, {"told": told, "who": failure.who}))
+        raise
+
+
+def _tell_others(
+    failure: Failure, job: Job, name: str, key: str, certificate: str, address: str
+) -> list[str]:
+    """Tell those who are there of a failure; return who that is."""
+    identity, door = None, None
+    with contextlib.suppress(PrivetError):
+        identity = load_identity(key, certificate)
+    with contextlib.ExitStack() as stack:
+        try:
+            host, port = parse_address(address)
+            door = stack.enter_context(listen(host, port))
+        except ParameterError:
+            pass
+        except UnavailableError:
+            if identity is not None and answers_as(name, (host, port), identity):
+                return []  # we were started twice, and the other one takes part
+        return say_farewell(failure, name, job.members(), door, identity)

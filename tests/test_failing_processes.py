@@ -1,0 +1,134 @@
+"""Processes that fail before all have met: the others end within seconds, and name who it was."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from privet.laboratory.local_federation import LocalFederation
+from tests.federation.harness import prepare
+from tests.federation.test_bad_peers import new_keys
+from tests.test_processes import await_event, events
+
+SECONDS = 15.0
+"""Within which all must have ended, from when the one that fails was started: that takes its part
+of them where many tests run at once."""
+
+
+@contextmanager
+def waiting(
+    local: LocalFederation, verb: str, *names: str
+) -> Iterator[dict[str, subprocess.Popen[str]]]:
+    """Start some, and wait until they wait for the others: ten minutes, unless they are told."""
+    running = {name: local.start(name, verb, "--log-format=json") for name in names}
+    try:
+        for process in running.values():
+            await_event(process, "listening")
+        yield running
+    finally:
+        for process in running.values():
+            process.kill()
+            process.communicate()
+
+
+def expect_end(running: dict[str, subprocess.Popen[str]], who: str, complaint: str) -> None:
+    until = time.monotonic() + SECONDS
+    for name, process in running.items():
+        _, said = process.communicate(timeout=max(0.1, until - time.monotonic()))
+        last = events(said)[-1]
+        assert (process.returncode, last["code"]) == (7, 7), name
+        assert (last["error"], last["peer"]) == ("PeerFailedError", who)
+        assert complaint in last["text"]
+
+
+def others(local: LocalFederation, who: str) -> list[str]:
+    return [name for name in local.everybody if name != who]
+
+
+@pytest.mark.parametrize("who", ["bank", "shop"])
+def test_a_table_that_cannot_be_read(tmp_path: Path, who: str) -> None:
+    local = prepare(tmp_path)
+    (tmp_path / who / "train.csv").write_text("")
+    with waiting(local, "train", *others(local, who)) as running:
+        failing = local.start(who, "train")
+        expect_end(running, who, "its table cannot be read or used (exit code 4)")
+        _, said = failing.communicate(timeout=SECONDS)
+    assert failing.returncode == 4
+    told, complaint = said.splitlines()
+    assert told == f"told {', '.join(others(local, who))} that we cannot take part"
+    assert complaint.startswith("error: ")
+    assert "the file is empty" in complaint
+
+
+@pytest.mark.parametrize("keys", ["missing", "others"])
+@pytest.mark.parametrize("who", ["bank", "shop", "dealer"])
+def test_keys_that_cannot_be_used(tmp_path: Path, who: str, keys: str) -> None:
+    local = prepare(tmp_path)
+    if keys == "missing":
+        (tmp_path / who / f"{who}.key").unlink()
+    else:
+        new_keys(local, who)
+    with waiting(local, "train", *others(local, who)) as running:
+        failing = local.start(who, "train")
+        expect_end(running, who, "no agreement with what answers")
+        _, said = failing.communicate(timeout=SECONDS)
+    assert failing.returncode == (6 if keys == "missing" else 3)
+    assert said.startswith("error: ")
+
+
+@pytest.mark.parametrize("who", ["bank", "shop", "dealer"])
+def test_one_that_is_interrupted_while_it_waits(tmp_path: Path, who: str) -> None:
+    """One of three has not come; one has met the third, and goes."""
+    local = prepare(tmp_path)
+    absent = "bank" if who == "shop" else "shop"
+    with waiting(local, "train", *(name for name in local.everybody if name != absent)) as running:
+        leaving = running.pop(who)
+        await_event(leaving, "waiting")
+        leaving.send_signal(signal.SIGINT)
+        expect_end(running, who, "it was interrupted (exit code 130)")
+        leaving.communicate(timeout=SECONDS)
+        assert leaving.returncode == 130
+
+
+def test_a_part_that_is_not_there(tmp_path: Path) -> None:
+    """Who predicts by a job of its own knows whom to tell."""
+    local = prepare(tmp_path, tables=1)
+    ended = local.run("train", timeout=60)
+    assert {end.code for end in ended.values()} == {0}, ended
+    local.part("bank").unlink()
+    with waiting(local, "predict", "shop", "dealer") as running:
+        failing = local.start("bank", "predict", f"--job={local.job}")
+        expect_end(running, "bank", "its model cannot be read or used")
+        failing.communicate(timeout=SECONDS)
+    assert failing.returncode == 5
+
+
+def test_a_dealer_that_stays_goes_on(tmp_path: Path) -> None:
+    """It is told of a failure, and deals for those who come again."""
+    local = prepare(tmp_path, tables=1)
+    table = tmp_path / "bank" / "train.csv"
+    whole = table.read_text()
+    table.write_text("")
+    with local.start("dealer", "train", "--keep", "--log-format=json") as dealer:
+        try:
+            await_event(dealer, "listening")
+            failing = local.start("bank", "train")
+            failing.communicate(timeout=SECONDS)
+            failed = await_event(dealer, "failed")
+            assert failed["peer"] == "bank"
+            assert "its table cannot be read" in failed["text"]
+            table.write_text(whole)
+            running = [local.start(name, "train", "--wait=30") for name in ("bank", "shop")]
+            for process in running:
+                _, said = process.communicate(timeout=60)
+                assert process.returncode == 0, said
+            await_event(dealer, "done")
+        finally:
+            dealer.kill()
+            dealer.communicate()

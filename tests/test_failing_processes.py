@@ -79,7 +79,9 @@ def test_keys_that_cannot_be_used(tmp_path: Path, who: str, keys: str) -> None:
         expect_end(running, who, "no agreement with what answers")
         _, said = failing.communicate(timeout=SECONDS)
     assert failing.returncode == (6 if keys == "missing" else 3)
-    assert said.startswith("error: ")
+    refused, complaint = said.splitlines()
+    assert refused == f"could not prove to {', '.join(others(local, who))} who we are"
+    assert complaint.startswith("error: ")
 
 
 @pytest.mark.parametrize("who", ["bank", "shop", "dealer"])

@@ -111,6 +111,8 @@ def test_keys_that_cannot_be_used(tmp_path: Path, who: str, keys: str) -> None:
     found = run(local, "train", wait=60.0, last=(who,))
     expect_end(found, who, "no agreement with what answers")
     assert told_by(found, who) == []
+    (refused,) = [event.fields for event in found.events[who] if event.kind == "refused"]
+    assert {*refused["by"], who} == {"bank", "shop", "dealer"}
     # Whoever finds it out first tells the others.
     why = f"its certificate has the fingerprint {new[:16]}" if new else "it has no certificate"
     seen = f"there: {who} at {Job.read(local.job).contact(who).address} ({why}"

@@ -69,13 +69,14 @@ def leave(
     meeting: Meeting, name: str, failure: Failure | None = None, identity: Identity | None = None
 ) -> list[str]:
     """Let somebody say that it has failed, or that another one has."""
-    return say_farewell(
+    told, _ = say_farewell(
         failure or Failure(name, 4),
         name,
         members(meeting),
         meeting.listeners[name],
         identity or meeting.identities[name],
     )
+    return told
 
 
 def failure_of(result: Callable[[], Sockets]) -> PeerFailedError:
@@ -120,7 +121,7 @@ def test_what_one_was_told_it_passes_on(meeting: Meeting) -> None:
     time.sleep(0.5)
     with listen() as door:
         closed = door.getsockname()[1]
-    told = say_farewell(
+    told, _ = say_farewell(
         Failure("cid", 4), "cid", members(meeting, ann=closed), None, meeting.identities["cid"]
     )
     assert told == ["bob"]
@@ -152,7 +153,7 @@ def test_those_behind_a_wall_are_told_when_they_call(meeting: Meeting) -> None:
     time.sleep(0.3)
     with listen() as door:
         closed = door.getsockname()[1]
-    told = say_farewell(
+    told, _ = say_farewell(
         Failure("ann", 6),
         "ann",
         members(meeting, bob=closed),
@@ -168,7 +169,7 @@ def test_one_that_cannot_listen_still_tells(meeting: Meeting, name: str) -> None
     close(meeting, name)
     bob = meeting.come("bob")
     time.sleep(0.3)
-    told = say_farewell(Failure(name, 6), name, members(meeting), None, meeting.identities[name])
+    told, _ = say_farewell(Failure(name, 6), name, members(meeting), None, meeting.identities[name])
     assert "bob" in told
     assert failure_of(bob).peer == name
 
@@ -192,7 +193,8 @@ def test_a_stranger_does_not_end_the_waiting(meeting: Meeting, stranger: Identit
             host, port = door.getsockname()[:2]
             elsewhere = Member(name, host, port, stranger.fingerprint)
             known = [elsewhere if m.name == name else m for m in members(meeting)]
-            assert say_farewell(Failure("cid", 4), name, known, door, stranger) == []
+            told, _ = say_farewell(Failure("cid", 4), name, known, door, stranger)
+            assert told == []
     come_late(meeting, "cid")
     complete(meeting, ann, bob)
 
@@ -230,7 +232,8 @@ def test_one_without_its_keys_is_given_up(
     start = time.monotonic()
     identity = None if keys == "none" else stranger
     door = meeting.listeners[name]
-    assert say_farewell(Failure(name, 6), name, members(meeting), door, identity) == []
+    told, refused = say_farewell(Failure(name, 6), name, members(meeting), door, identity)
+    assert (told, refused) == ([], others)
     for other in others:
         error = failure_of(waiting[other])
         assert error.peer == name
@@ -303,7 +306,7 @@ def test_nobody_is_there(meeting: Meeting) -> None:
         with listen() as door:
             close(meeting, *NAMES)
             start = time.monotonic()
-            told = say_farewell(
+            told, _ = say_farewell(
                 Failure(name, 4), name, members(meeting), door, meeting.identities[name]
             )
             assert told == []

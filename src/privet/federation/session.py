@@ -131,19 +131,22 @@ def seated(
         if (seat is None or not seat.met) and not out_of_patience:
             # Whoever does not want to wait for that either is shown what went wrong first.
             with contextlib.suppress(KeyboardInterrupt):
-                failure = Failure.of(error, name)
-                told = _tell_others(failure, job, name, key, certificate, listen or agreed.address)
+                failure, address = Failure.of(error, name), listen or agreed.address
+                told, refused = _tell_others(failure, job, name, key, certificate, address)
                 if told:
                     whose = "we" if failure.who == name else failure.who
                     text = f"told {', '.join(told)} that {whose} cannot take part"
                     tell(Event("told", text, {"told": told, "who": failure.who}))
+                if refused:
+                    text = f"could not prove to {', '.join(refused)} who we are"
+                    tell(Event("refused", text, {"by": refused}))
         raise
 
 
 def _tell_others(
     failure: Failure, job: Job, name: str, key: str, certificate: str, address: str
-) -> list[str]:
-    """Tell those who are there of a failure; return who that is."""
+) -> tuple[list[str], list[str]]:
+    """Tell those who are there of a failure; return who knows, and who did not believe us."""
     identity, door = None, None
     with contextlib.suppress(PrivetError):
         identity = load_identity(key, certificate)
@@ -155,5 +158,5 @@ def _tell_others(
             pass
         except UnavailableError:
             if identity is not None and answers_as(name, (host, port), identity):
-                return []  # we were started twice, and the other one takes part
+                return [], []  # we were started twice, and the other one takes part
         return say_farewell(failure, name, job.members(), door, identity)

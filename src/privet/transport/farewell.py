@@ -43,11 +43,16 @@ def say_farewell(
     members: Sequence[Member],
     listener: socket.socket | None,
     identity: Identity | None,
-) -> list[str]:
-    """Tell all members who are there of a failure, ours or another's; return who was told."""
+) -> tuple[list[str], list[str]]:
+    """Tell all members who are there of a failure, ours or another's.
+
+    Returns who was told, and who is there and was not, as we could not prove who we are.
+    """
     farewell = _Farewell(failure, name, members, identity)
     farewell.hold(listener)
-    return [member.name for member in members if member.name in farewell.told]
+    refused = set(farewell.heard) - farewell.told - {failure.who}
+    order = [member.name for member in members]
+    return sorted(farewell.told, key=order.index), sorted(refused, key=order.index)
 
 
 def answers_as(name: str, address: tuple[str, int], identity: Identity) -> bool:

@@ -89,7 +89,7 @@ def common_rows(local: LocalFederation, file: str = "train.csv") -> dict[str, Fr
         party = PartyFile.load(local.folder / name / "party.toml")
         label = party.data.label if file == "train.csv" else None
         path = local.folder / name / file
-        found[name] = read_frame(path, id_column="id", label_column=label)
+        found[name] = read_frame(path, id="id", label=label)
     keys = [set(frame.ids.tolist()) for frame in found.values() if frame.ids is not None]
     common = sorted(set.intersection(*keys))
     for name, frame in found.items():

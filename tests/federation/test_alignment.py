@@ -154,7 +154,7 @@ def test_predictions_are_of_the_rows_that_all_have(local: LocalFederation) -> No
     assert ids is not None
     expected = dict(zip(ids.tolist(), model_of(local).predict(columns), strict=True))
     predictions = found.checked()["shop"][1]
-    own = read_frame(local.folder / "shop" / "new.csv", id_column="id").ids
+    own = read_frame(local.folder / "shop" / "new.csv", id="id").ids
     assert own is not None
     # In the recipient's own order, whatever the one that all have agreed on is.
     assert predictions.ids.tolist() == [key for key in own.tolist() if key in expected]
@@ -172,7 +172,7 @@ def test_predictions_are_of_the_rows_that_all_have(local: LocalFederation) -> No
 
 def load_alignment(local: LocalFederation, name: str) -> Alignment:
     folder, file = local.folder / name / "models", local.folder / name / "train.csv"
-    ids = read_frame(file, id_column="id").ids
+    ids = read_frame(file, id="id").ids
     assert ids is not None
     found = Alignments(folder, Job.read(local.job)).find(ids.digest().hex())
     assert found is not None
@@ -214,7 +214,7 @@ def test_a_checkpoint_of_other_rows_cannot_be_gone_on_from(local: LocalFederatio
     data.write_text("".join(lines))
     # Those of another alignment of the same rows are refused, too: their order is another one.
     alignment = load_alignment(local, "bank")
-    ids = read_frame(data, id_column="id").ids
+    ids = read_frame(data, id="id").ids
     assert ids is not None
     alignments = Alignments(path.parent, Job.read(local.job))
     other = Alignment(alignment.name, alignment.rows[::-1])
@@ -236,7 +236,7 @@ def test_checkpoints_know_rows_that_look_alike(tmp_path: Path) -> None:
     path.write_text("\n".join(",".join(row) for row in [head, *same]) + "\n")
     run(local, "train", tells=end_after(2))  # type: ignore[arg-type]
     before = load_alignment(local, "bank")
-    found = read_frame(path, id_column="id").ids
+    found = read_frame(path, id="id").ids
     assert found is not None
     alignments = Alignments(kept(local, "bank").parent, Job.read(local.job))
     other = Alignment(before.name, before.rows[::-1])
@@ -303,7 +303,7 @@ def test_another_participant_takes_another_alignment(local: LocalFederation) -> 
     """An alignment is of use to the same participants alone."""
     run(local, "align").checked()
     job = Job.read(local.job)
-    ids = read_frame(local.folder / "bank" / "train.csv", id_column="id").ids
+    ids = read_frame(local.folder / "bank" / "train.csv", id="id").ids
     assert ids is not None
     digest, folder = ids.digest().hex(), kept(local, "bank").parent
     assert Alignments(folder, job).find(digest) is not None

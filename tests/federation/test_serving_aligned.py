@@ -113,7 +113,7 @@ def test_the_others_are_told_positions(
 )
 def test_positions_that_cannot_be(trained: LocalFederation, message: bytes, complaint: str) -> None:
     job, file = Job.read(trained.job), load_part(trained.part("bank"))
-    frame = read_frame(trained.folder / "bank" / "train.csv", id_column="id").take(np.arange(5))
+    frame = read_frame(trained.folder / "bank" / "train.csv", id="id").take(np.arange(5))
     channel = memory_channels([*NAMES, "dealer"])["bank"]
     service = _ServiceByPositions(file, job, channel, frame, None)
     assert service._understand(np.array([4, 0], "<u4").tobytes()).tolist() == [4, 0]

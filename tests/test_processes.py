@@ -79,7 +79,7 @@ def test_prediction_and_inspection(trained: LocalFederation) -> None:
     assert {name: end.code for name, end in ended.items()} == dict.fromkeys(ended, 0), ended
     lines = trained.predictions.read_text().splitlines()
     expected = plain_model(trained).predict(rows(2, 7).columns)
-    values = [float(line.split(",")[1]) for line in lines[1:]]
+    values = [float(line.split(",")[-1]) for line in lines[1:]]
     assert values == pytest.approx(expected, abs=1e-3)
     command = [sys.executable, "-m", "privet", "inspect", "--json", str(trained.part("bank"))]
     shown = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)  # noqa: S603
@@ -102,7 +102,7 @@ def test_a_service_until_it_is_stopped(trained: LocalFederation) -> None:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/predict", body, timeout=20) as found:
             answer = json.load(found)
         expected = plain_model(trained).predict(rows(2, 7).columns)[3]
-        assert answer["predictions"] == pytest.approx([expected], abs=1e-3)
+        assert answer["probabilities"] == [pytest.approx([1 - expected, expected], abs=1e-3)]
         running["shop"].send_signal(signal.SIGTERM)
         for name, process in running.items():
             process.communicate(timeout=20)

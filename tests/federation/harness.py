@@ -162,8 +162,9 @@ def run(
     queue: RequestQueue | None = None,
     restart: bool = False,
     last: tuple[str, ...] = (),
+    tables: Mapping[str, str] | None = None,
 ) -> Run:
-    """Run a command at everybody, with a job file of their own if so told.
+    """Run a command at everybody, with a job file or new rows of their own if so told.
 
     Those who start last do so once all others wait to be met.
     """
@@ -194,7 +195,9 @@ def run(
             if verb == "align":
                 return align_table(party, seat)
             file = load_own_part(party, local.part(name), None)
-            table = folder / ("train.csv" if verb == "serve" else "new.csv")
+            table = folder / (
+                "train.csv" if verb == "serve" else (tables or {}).get(name, "new.csv")
+            )
             frame = party.read_new_rows(job, file.encoders, table)
             if verb == "serve":
                 asked = queue if name == local.recipient else None

@@ -494,7 +494,7 @@ def test_ids_of_several_columns_and_rules(tmp_path: Path) -> None:
     assert run(local, "train").checked()["bank"][0].n_samples == 40
     predictions = run(local, "predict").checked()["shop"][1]
     table = list(csv.reader(predictions.to_csv().decode().splitlines()))
-    assert table[0] == ["customer", "telephone", "prediction"]
+    assert table[0] == ["customer", "telephone", "class", "probability of 0", "probability of 1"]
     assert table[1][:2] == ["émile x0", "10"]
     assert len(table) == 8
 

@@ -81,13 +81,22 @@ def expected(model: Model, numbers: list[int]) -> Any:
     return pytest.approx(model.predict(rows(1).columns[:, numbers]), abs=1e-4)
 
 
+def positive(answer: dict[str, Any]) -> list[float]:
+    """Return the probabilities of class 1, from an answer that fits together."""
+    assert answer["classes"] == ["0", "1"]
+    for name, pair in zip(answer["predictions"], answer["probabilities"], strict=True):
+        assert sum(pair) == pytest.approx(1.0, abs=1e-12)
+        assert name == ("1" if pair[1] >= 0.5 else "0")
+    return [pair[1] for pair in answer["probabilities"]]
+
+
 def test_predictions_by_id(service: Service) -> None:
     with endpoint("127.0.0.1", 0, service.queue, {"job": "rehearsal"}) as port:
         status, answer = post(port, {"ids": ["1-7", "1-0", "1-7"]})
-        assert (status, answer["predictions"]) == (200, expected(service.model, [7, 0, 7]))
+        assert (status, positive(answer)) == (200, expected(service.model, [7, 0, 7]))
         status, answer = post(port, {"ids": ["1-7", "moon"]})
         assert (status, answer["unknown"]) == (404, {"moon": ["bank", "shop"]})
-        assert post(port, {"ids": ["1-1"]})[1]["predictions"] == expected(service.model, [1])
+        assert positive(post(port, {"ids": ["1-1"]})[1]) == expected(service.model, [1])
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=20) as page:
             told = json.load(page)
     assert (told["status"], told["job"], told["requests"], told["rows"]) == (
@@ -146,7 +155,7 @@ def test_ids_of_any_script_and_length(service: Service) -> None:
         body = json.dumps({"ids": [*strange, "1-0"]}, ensure_ascii=False).encode()
         status, answer = post(port, body)
         assert (status, len(answer["unknown"])) == (404, 2000)
-        assert post(port, {"ids": ["1-1"]})[1]["predictions"] == expected(service.model, [1])
+        assert positive(post(port, {"ids": ["1-1"]})[1]) == expected(service.model, [1])
 
 
 def ask(port: int, method: str, path: str, body: bytes, **headers: str) -> tuple[int, Any]:

@@ -24,7 +24,7 @@ from privet.transport.memory import memory_channels
 from privet.transport.sockets import SocketChannel
 from tests.federation.harness import align, change, prepare, run
 from tests.federation.test_alignment import count
-from tests.federation.test_serving import Service, expected, post
+from tests.federation.test_serving import Service, expected, positive, post
 
 NAMES = ("bank", "telecom", "shop")
 
@@ -49,11 +49,11 @@ def service(trained: LocalFederation) -> Iterator[Service]:
 def test_predictions_by_id(service: Service) -> None:
     with endpoint("127.0.0.1", 0, service.queue, {"job": "rehearsal"}) as port:
         status, answer = post(port, {"ids": ["1-17", " 1-10 ", "1-17"]})
-        assert (status, answer["predictions"]) == (200, expected(service.model, [17, 10, 17]))
+        assert (status, positive(answer)) == (200, expected(service.model, [17, 10, 17]))
         # One that the bank lacks, one that the shop alone has, and one that nobody has: all alike.
         status, answer = post(port, {"ids": ["1-17", "1-0", "shop 0", "moon"]})
         assert (status, answer["unknown"]) == (404, {"1-0": [], "shop 0": [], "moon": []})
-        assert post(port, {"ids": ["1-39"]})[1]["predictions"] == expected(service.model, [39])
+        assert positive(post(port, {"ids": ["1-39"]})[1]) == expected(service.model, [39])
 
 
 def test_a_start_of_the_service_is_counted(trained: LocalFederation) -> None:
@@ -151,7 +151,7 @@ def test_ids_of_several_parts(tmp_path: Path, aligned: bool) -> None:
     service = Service(local)
     with endpoint("127.0.0.1", 0, service.queue, {}, ["table", "row"]) as port:
         status, answer = post(port, {"ids": [["a", "7"], ["A", "0"]]})
-        assert (status, answer["predictions"]) == (200, expected(service.model, [7, 0]))
+        assert (status, positive(answer)) == (200, expected(service.model, [7, 0]))
         lacking = [] if aligned else ["bank", "shop"]
         assert post(port, {"ids": [["b", "7"]]})[1]["unknown"] == {"b, 7": lacking}
         assert post(port, {"ids": [["a"]]}) == (400, {"error": "ids: each is a list of table, row"})

@@ -101,8 +101,9 @@ def test_prediction_goes_to_the_recipient(trained: LocalFederation) -> None:
     expected = plain_model(trained).predict(new.columns)
     np.testing.assert_allclose(predictions.values, expected, atol=1e-4)
     read = list(csv.reader(predictions.to_csv().decode().splitlines()))
-    assert read[0] == ["id", "prediction"]
-    assert [float(value) for _, value in read[1:]] == predictions.values.tolist()
+    assert read[0] == ["id", "class", "probability of 0", "probability of 1"]
+    assert [float(value) for *_, value in read[1:]] == predictions.values.tolist()
+    assert [row[1] for row in read[1:]] == ["01"[int(p >= 0.5)] for p in predictions.values]
     report = found["shop"][0]
     assert [(r.what, r.to, r.count) for r in report.reveals] == [
         ("whose ids are the same", ["bank", "shop"], 1),

@@ -62,7 +62,8 @@ def demo(
         }
     objective = params.objective
     metric = objective.metric
-    ours = evaluate(objective, predicted.columns[0], new)[metric]
+    # The last column: the value, or the probability of class 1.
+    ours = evaluate(objective, predicted.columns[-1], new)[metric]
     clear = evaluate(objective, plain.predict(new.columns), new)[metric]
     console.print(
         f"\n{metric} of {new.n_samples} held-out rows: {ours:.4f}, in the clear {clear:.4f}"

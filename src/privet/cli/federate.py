@@ -41,6 +41,9 @@ Wait = Annotated[float, typer.Option(help="Seconds to wait for the others to sta
 ReportFile = Annotated[
     Path | None, typer.Option("--report", help="Write what it took there, as JSON.")
 ]
+NewRows = Annotated[
+    str | None, typer.Option(help="Instead: a query to the PostgreSQL server of party.toml.")
+]
 OtherJob = Annotated[
     Path | None,
     typer.Option("--job", help="The job with new addresses or keys.", show_default="the model's"),
@@ -179,7 +182,11 @@ def forget(party: PartyOption) -> None:
 def predict(
     party: PartyOption,
     model: ModelOption,
-    data: Annotated[Path, typer.Option(help="Your columns of the new rows: CSV or Parquet.")],
+    data: Annotated[
+        str | None,
+        typer.Option(help="Your columns of the new rows.", show_default="the table of party.toml"),
+    ] = None,
+    query: NewRows = None,
     out: Annotated[
         Path | None,
         typer.Option(help="Where the recipient gets the predictions.", show_default="stdout"),
@@ -195,7 +202,7 @@ def predict(
         check_report(report)
         if out is not None:
             check_writable(out)
-        rows = own.read_new_rows(seat.job, file.encoders, data)
+        rows = own.read_new_rows(seat.job, file.encoders, data, query)
         outcome, found = predict_batch(file, rows, seat, own.folder)
         recipient = seat.job.names[seat.job.recipient_index]
         text = f"the predictions of {outcome.n_samples:,} rows went to {recipient}"
@@ -212,9 +219,10 @@ def serve(
     party: PartyOption,
     model: ModelOption,
     data: Annotated[
-        Path | None,
+        str | None,
         typer.Option(help="The rows to answer for.", show_default="those of party.toml"),
     ] = None,
+    query: NewRows = None,
     http: Annotated[str, typer.Option(help="HOST:PORT where the recipient is asked.")] = (
         "127.0.0.1:8000"
     ),
@@ -226,7 +234,7 @@ def serve(
     with telling(log_format) as tell, predicting(party, model, job, wait, tell) as given:
         own, seat, file = given
         agreed = seat.job
-        rows = own.read_new_rows(agreed, file.encoders, data)
+        rows = own.read_new_rows(agreed, file.encoders, data, query)
         if own.name != agreed.names[agreed.recipient_index]:
             tell_reveals(serve_part(file, rows, seat, own.folder), tell)
             tell(Event("done", "the recipient has ended the service"))

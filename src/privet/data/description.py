@@ -10,6 +10,7 @@ from typing_extensions import Self
 
 from privet.data.frame import listing
 from privet.data.kinds import CATEGORY, Kind, fits
+from privet.data.sources.postgres import WHERE, Query
 from privet.data.sources.source import SourceOptions
 from privet.errors import DataError
 
@@ -23,7 +24,10 @@ class DataDescription(SourceOptions):
     path: str | None = None
     """A file or a folder of files, here or in a store: CSV, Parquet, Arrow."""
     query: str | None = None
-    """A query to PostgreSQL, in place of a path; libpq's environment says to which server."""
+    """A query to PostgreSQL, in place of a path."""
+    database: str = "postgresql://"
+    """Whom to ask: a service of libpq's service file, or an address without a password. What is
+    left open, libpq takes from the environment."""
     id: str | list[str] | None = None
     """The column that says which sample a row is, or the columns that say it together."""
     label: str | None = None
@@ -47,12 +51,21 @@ class DataDescription(SourceOptions):
             raise ValueError("path, query: give one of them")
         for text in self.types.values():
             Kind.parse(text)
+        _ = self.table  # a query is checked as it is made
         return self
+
+    @property
+    def table(self) -> str | Query:
+        """The path, or the query."""
+        if self.query is not None:
+            return Query(sql=self.query, database=self.database)
+        assert self.path is not None
+        return self.path
 
     @property
     def where(self) -> str:
         """How the table is called in messages."""
-        return self.path if self.path is not None else "PostgreSQL query"
+        return self.path if self.path is not None else WHERE
 
     @property
     def id_columns(self) -> list[str]:
@@ -70,6 +83,10 @@ class DataDescription(SourceOptions):
     def at(self, path: str | Path) -> DataDescription:
         """Return the description of another table like this one."""
         return self.model_copy(update={"path": str(path), "query": None})
+
+    def asking(self, query: str) -> DataDescription:
+        """Return the description of what another query returns."""
+        return self.model_copy(update={"path": None, "query": query})
 
     def features(self, names: Sequence[str]) -> list[str]:
         """Return which of a table's columns are features."""

@@ -82,8 +82,7 @@ def column_names(described: DataDescription) -> list[str]:
 
 
 def _open(described: DataDescription) -> Source:
-    assert described.path is not None
-    return open_source(described.path, described)
+    return open_source(described.table, described)
 
 
 def _cells(described: DataDescription, name: str, kind: Kind | None) -> Cells:

@@ -1,6 +1,9 @@
 """The recipient's local endpoint: asks for predictions in HTTP, and a page that tells its health.
 
-    POST /predict   {"ids": ["17", "4"]}     200 {"predictions": [0.93, 0.08]}
+    POST /predict   {"ids": ["17", "4"]}     200 {"predictions": [0.93, 0.08]}, of a classification
+                                                 {"classes": ["no", "yes"],
+                                                  "predictions": ["yes", "no"],
+                                                  "probabilities": [[0.07, 0.93], [0.92, 0.08]]}
                                              404 {"error": ..., "unknown": {"4": ["shop"]}}
     GET  /health                             200 {"status": "ok", ...}
 
@@ -23,10 +26,12 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+import numpy as np
 from pydantic import Field, ValidationError
 
 from privet.config import Checked, explain
 from privet.errors import ParameterError, UnavailableError
+from privet.federation.classes import ByClass
 from privet.federation.request_queue import MOST_BYTES, Id, RequestQueue
 from privet.files.records import Name
 
@@ -49,6 +54,17 @@ def _read(body: bytes, parts: Sequence[str]) -> Sequence[Id]:
     if any(len(identity) != len(parts) for identity in ids):
         raise ParameterError(f"ids: each is a list of {', '.join(parts)}")
     return ids
+
+
+def _told(predictions: Sequence[float], classes: tuple[str, ...]) -> dict[str, Any]:
+    if not classes:
+        return {"predictions": predictions}
+    found = ByClass.of(classes, np.array(predictions))
+    return {
+        "classes": list(classes),
+        "predictions": found.likeliest(),
+        "probabilities": found.probabilities.tolist(),
+    }
 
 
 class _Server(ThreadingHTTPServer):
@@ -117,7 +133,7 @@ def endpoint(
                 text = f"{len(request.unknown)} ids are not known to all participants"
                 self._answer(HTTPStatus.NOT_FOUND, {"error": text, "unknown": request.unknown})
             else:
-                self._answer(HTTPStatus.OK, {"predictions": request.predictions})
+                self._answer(HTTPStatus.OK, _told(request.predictions, queue.classes))
 
         def _discard(self, length: str) -> None:
             """Take in a body that is too long, up to a point: who still sends does not listen."""

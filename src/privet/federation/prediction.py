@@ -16,6 +16,7 @@ from privet.data.frame import Frame
 from privet.data.ids import Ids
 from privet.errors import ModelError
 from privet.federation.agreement import Holding, Statement, agree_on_purpose, agree_on_rows
+from privet.federation.classes import ByClass, tell_classes
 from privet.federation.common_rows import check_size, find_common
 from privet.federation.ids import digest_of, refuse_other_ids
 from privet.federation.party_report import PartyReport, party_report
@@ -35,15 +36,24 @@ class Predictions:
 
     ids: Ids
     values: FloatArray
-    """Values, or probabilities."""
+    """Values, or probabilities of the last class."""
+    classes: tuple[str, ...] = ()
 
     def to_csv(self) -> bytes:
-        """Return a table of the ids, as their owner writes them, and of the predictions."""
+        """Return a table of the ids, as their owner writes them, and of the predictions.
+
+        Of a classification: the class that is likelier, and the probability of each.
+        """
+        names, columns = ["prediction"], [self.values.tolist()]
+        if self.classes:
+            found = ByClass.of(self.classes, self.values)
+            names = ["class", *(f"probability of {name}" for name in self.classes)]
+            columns = [found.likeliest(), *found.probabilities.T.tolist()]
         text = io.StringIO(newline="")
         writer = csv.writer(text, lineterminator="\n")
         several = len(self.ids.names) > 1
-        writer.writerow((*(self.ids.names if several else ("id",)), "prediction"))
-        writer.writerows(zip(*self.ids.cells(), self.values.tolist(), strict=True))
+        writer.writerow((*(self.ids.names if several else ("id",)), *names))
+        writer.writerows(zip(*self.ids.cells(), *columns, strict=True))
         return text.getvalue().encode()
 
     def write(self, path: str | Path) -> None:
@@ -88,12 +98,16 @@ def predict_batch(
         holding = Holding(samples=frame.n_samples, n_features=len(names), features=list(names))
         agreement = agree_on_rows(channel, job, purpose, holding)
 
+        classes: tuple[str, ...] = ()
+
         def program(runtime: Party, columns: FloatArray) -> FloatArray | None:
+            nonlocal classes
             if common is None:
                 digest = digest_of(ids, agreement.run)
                 refuse_other_ids(runtime, job.names, digest, channel)
             query = job.query(frame.n_samples)
             unit = tell_unit(runtime, query, file.part)
+            classes = tell_classes(runtime, channel, job, file)
             return predict(runtime, query, job.names, file.part, columns, unit)
 
         index = job.names.index(seat.name)
@@ -110,6 +124,7 @@ def predict_batch(
     if values is None:
         return report, None
     if common is None:
-        return report, Predictions(ids, values)
+        return report, Predictions(ids, values, classes)
     as_in_our_table = np.argsort(common.rows)
-    return report, Predictions(ids.take(common.rows[as_in_our_table]), values[as_in_our_table])
+    chosen = ids.take(common.rows[as_in_our_table])
+    return report, Predictions(chosen, values[as_in_our_table], classes)

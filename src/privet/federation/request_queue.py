@@ -29,6 +29,7 @@ class Request:
 
     ids: Sequence[Id]
     predictions: list[float] = field(default_factory=list)
+    """Values, or probabilities of the last class."""
     unknown: dict[str, list[str]] = field(default_factory=dict)
     """Ids that somebody does not have, and who, if that is known."""
     answered: threading.Event = field(default_factory=threading.Event)
@@ -57,6 +58,8 @@ class RequestQueue:
     def __init__(self) -> None:
         self.served = Served()
         self.started = time.time()
+        self.classes: tuple[str, ...] = ()
+        """Of what is predicted, if it has any."""
         self._waiting: deque[Request] = deque()
         self._taken: list[Request] = []
         self._changed = threading.Condition()

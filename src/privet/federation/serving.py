@@ -23,6 +23,7 @@ from privet.data.frame import Frame
 from privet.data.ids import keys_of
 from privet.errors import PeerMisbehavedError
 from privet.federation.agreement import Holding, Statement, agree_on_purpose, agree_on_rows
+from privet.federation.classes import tell_classes
 from privet.federation.common_rows import check_size, find_common
 from privet.federation.events import Event
 from privet.federation.messages import pack, receive, send, unpack
@@ -114,6 +115,9 @@ class _Service(ABC):
     def __call__(self, runtime: Party, columns: FloatArray) -> None:
         """Run batch after batch."""
         unit = tell_unit(runtime, self._job.query(0), self._file.part)
+        classes = tell_classes(runtime, self._channel, self._job, self._file)
+        if self._queue is not None:
+            self._queue.classes = classes
         batch = self._lead if self._queue is not None else self._follow
 
         def predicted(rows: IndexArray) -> FloatArray | None:

@@ -41,6 +41,8 @@ def train_part(party: PartyFile, seat: Seat, *, restart: bool = False) -> tuple[
     """
     job = seat.job
     table = Table.read(party, job, restart)
+    for warning in table.frame.warnings:
+        seat.tell(Event("warning", f"warning: {warning}", {"warning": warning}))
     own = table.own()
     dealt = None if own is None else own.dealt
     with contextlib.ExitStack() as stack:
@@ -52,6 +54,8 @@ def train_part(party: PartyFile, seat: Seat, *, restart: bool = False) -> tuple[
         stated = Statement.of(job, command="train", dealing=dealing, **table.states(own))
         purpose = agree_on_purpose(channel, job, stated)
         common, own = table.find_common(channel, purpose, seat.tell, own)
+        if own.prepared.classes:
+            seat.tell(_of_classes(own.prepared.classes))
         names = own.data.columns.names
         holding = Holding(
             samples=own.data.columns.n_samples,
@@ -195,6 +199,11 @@ class _Training:
                 },
             )
         )
+
+
+def _of_classes(classes: tuple[str, ...]) -> Event:
+    text = " and ".join(f"{name!r} is {number}" for number, name in enumerate(classes))
+    return Event("classes", f"of the label, {text} (positive, in party.toml)", {"classes": classes})
 
 
 def _told(data: PartyData, job: Job, tell: Tell) -> list[int] | None:

@@ -70,10 +70,15 @@ class PartyFile(Config):
         return read_table(data, self._rules(job))
 
     def read_new_rows(
-        self, job: Job, encoders: Sequence[Encoder], path: str | Path | None = None
+        self,
+        job: Job,
+        encoders: Sequence[Encoder],
+        path: str | Path | None = None,
+        query: str | None = None,
     ) -> Frame:
         """Read rows to predict, from our table or from another like it."""
         data = self.data if path is None else self.data.at(path)
+        data = data if query is None else data.asking(query)
         return read_new_rows(data, encoders, self._rules(job))
 
     def read_ids(self, job: Job) -> Ids:

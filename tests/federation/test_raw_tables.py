@@ -1,4 +1,4 @@
-"""Tables as people have them, through a whole federation: text, dates, classes by name, any file."""
+"""Tables as people have them, through a federation: text, dates, classes by name, any file."""
 
 from __future__ import annotations
 

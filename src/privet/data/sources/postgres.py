@@ -2,7 +2,8 @@
 
 The connection is libpq's: from the environment (PGHOST, PGUSER, PGPASSFILE, ...), from a service of
 its service file, or by an address without a password. The query runs as it is, once for each
-reading, in a transaction that changes nothing.
+reading, in a transaction that changes nothing. (Inside a query of ours that picks columns and casts
+them, it could lose its order.)
 """
 
 from __future__ import annotations

@@ -254,8 +254,8 @@ def test_an_open_quote(
         ("a,b\n1,2\n".encode("utf-16-le"), "there are zero bytes in the file"),
         (gzip.compress(CONTENT.encode(), mtime=0)[:-9], "Truncated compressed stream"),
         (b"\x1f\x8bnot really", "cannot be read: zlib inflate failed"),
-        (b"a" * (1 << 20), "the first line is longer than 1,048,576 bytes: this is no table"),
-        (b'"a' + b"b\n" * 100_000, "the first row cannot be read: field larger than"),
+        pytest.param(b"a" * (1 << 20), "the first line is longer than 1,048,576 byt", id="long"),
+        pytest.param(b'"a' + b"b\n" * 100_000, "the first row cannot be read: field", id="open"),
     ],
 )
 def test_what_cannot_be_read(write: Write, content: str | bytes, complaint: str) -> None:

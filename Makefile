@@ -11,7 +11,7 @@ export PRIVET_DATA ?= $(abspath ../shared/data)
 endif
 
 .PHONY: setup demo test test-mutants lint format bench-reference bench-gates bench-paper \
-        bench-protocols bench-attack bench-chaos bench-checkpoints bench-serving bench-secretflow bench-same-tests bench-growth bench-link \
+        bench-protocols bench-attack bench-chaos bench-checkpoints bench-serving bench-alignment bench-secretflow bench-same-tests bench-growth bench-link \
         bench-reading bench bench-quick clean
 
 setup: $(READY)
@@ -29,7 +29,7 @@ demo: setup
 test: setup lint
 	$(BIN)/pytest -n 2 --dist loadfile
 
-# Losing privacy on purpose, 90 times: about forty minutes. Writes docs/mutants.md.
+# Losing privacy on purpose, 100 times: about forty minutes. Writes docs/mutants.md.
 test-mutants: setup
 	$(BIN)/python -m tests.privacy.mutants.run
 
@@ -77,6 +77,9 @@ bench-checkpoints: setup
 
 bench-serving: setup
 	$(BIN)/python benchmarks/serving.py
+
+bench-alignment: setup
+	$(BIN)/python benchmarks/alignment.py
 
 # SecretFlow's package has wheels for few Pythons, the newest for 3.10, and lives apart.
 HEU_VENV   := .venv-heu

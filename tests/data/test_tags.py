@@ -5,12 +5,15 @@ from __future__ import annotations
 import hashlib
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from privet.data import tags
+from privet.data import hashing, tags
+from privet.data.hashing import hash_blocks
 from privet.data.ids import Ids
 from privet.data.tags import Tags
 from privet.errors import UnavailableError
@@ -42,7 +45,7 @@ def test_dummies_are_nobody_s_ids() -> None:
 
 
 def test_several_processes_hash_the_same() -> None:
-    ids = Ids.of(range(200_000))  # of four blocks
+    ids = Ids.of(["", "\u00e9" * 5000, *range(200_000)])  # of four blocks
     one, several = Tags.of(ids, KEY, processes=1), Tags.of(ids, KEY, processes=2)
     np.testing.assert_array_equal(one.pairs, several.pairs)
     np.testing.assert_array_equal(one.order, several.order)
@@ -51,25 +54,46 @@ def test_several_processes_hash_the_same() -> None:
 def test_many_ids_take_several_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
 
-    def hashed(blocks: object, key: bytes, processes: int) -> list[bytes]:
+    def hashed(blocks: object, key: bytes, kind: bytes, processes: int) -> list[bytes]:
         asked.append(processes)
         return [bytes(24 * 50)]
 
     monkeypatch.setattr(tags, "_PAYS", 50)
-    monkeypatch.setattr(tags, "_cores", lambda: 7)
-    monkeypatch.setattr(tags, "_hashed", hashed)
+    monkeypatch.setattr(tags, "cores", lambda: 7)
+    monkeypatch.setattr(tags, "hash_blocks", hashed)
     Tags.of(Ids.of(range(50)), KEY)
     monkeypatch.setattr(tags, "_PAYS", 51)
     Tags.of(Ids.of(range(50)), KEY)
     assert asked == [7, 1]
 
 
-def end_myself(*_: object) -> bytes:
-    os.kill(os.getpid(), signal.SIGKILL)
-    return b""
+def test_a_process_that_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def blocks() -> list[list[bytes]]:
+        return [[b"a"], [b"b"]] * 10
 
+    started: list[subprocess.Popen[bytes]] = []
+    popen = subprocess.Popen
 
-def test_a_process_that_is_killed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(tags, "_hash", end_myself)
+    def starting(*arguments: object, **options: object) -> subprocess.Popen[bytes]:
+        started.append(popen(*arguments, **options))  # type: ignore[call-overload]
+        return started[-1]
+
+    monkeypatch.setattr(hashing.subprocess, "Popen", starting)  # type: ignore[attr-defined]
+    hashed = hash_blocks(blocks(), KEY, b"test", 2)
+    next(hashed)
+    for process in started:
+        os.kill(process.pid, signal.SIGKILL)
     with pytest.raises(UnavailableError, match="was ended from outside: see whether memory"):
-        Tags.of(Ids.of(range(10)), KEY, processes=2)
+        list(hashed)
+    assert all(process.poll() is not None for process in started)
+
+
+def test_a_script_that_guards_nothing(tmp_path: Path) -> None:
+    """Processes that hash do not run it again."""
+    script = tmp_path / "script.py"
+    script.write_text(
+        "from privet.data.hashing import hash_blocks\n"
+        "print(len(b''.join(hash_blocks([[b'a'], [b'b']] * 3, b'key', b'test', 2))))\n"
+    )
+    said = subprocess.run([sys.executable, str(script)], capture_output=True, text=True)  # noqa: S603, PLW1510
+    assert (said.stdout, said.stderr) == ("144\n", "")

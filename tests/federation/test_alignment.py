@@ -83,6 +83,14 @@ def local(tmp_path: Path) -> LocalFederation:
     return found
 
 
+def test_the_paper_s_protocol(tmp_path: Path) -> None:
+    local = prepare(tmp_path, tables=1, protocol="paper")
+    align(local)
+    assert run(local, "train").checked()["bank"][0].n_samples == 36
+    assert same_tests(model_of(local), plain_model(local))
+    assert len(run(local, "predict").checked()["shop"][1].values) == 3
+
+
 @pytest.mark.parametrize("names", [NAMES, THREE])
 def test_training_uses_the_rows_that_all_have(tmp_path: Path, names: tuple[str, ...]) -> None:
     local = prepare(tmp_path, names=names)

@@ -14,7 +14,7 @@ import pytest
 
 from privet.arithmetic.rings import Z64
 from privet.arrays import BoolArray
-from privet.data import tags as hashing
+from privet.data.hashing import hash_texts
 from privet.errors import DataError, DisagreementError, PeerMisbehavedError
 from privet.federation import alignment
 from privet.federation.intersection import DUMMIES
@@ -28,6 +28,7 @@ from tests.privacy.aligned import Stage, job_of, perform
 from tests.privacy.uniform import Group, unfair
 
 COMMON = [f"c{k}" for k in range(200)]
+HASHING = ("privet.data.hashing", "privet.data.tags")
 
 
 def own(name: str, count: int) -> list[str]:
@@ -98,7 +99,8 @@ def test_other_ids_explain_what_the_dealer_sees(
         encoded = (text.encode() if isinstance(text, str) else text for text in found)
         return b"".join(hashlib.sha256(kind + text).digest()[:24] for text in encoded)
 
-    monkeypatch.setattr(hashing, "_hash", random_function)
+    for module in HASHING:
+        monkeypatch.setattr(f"{module}.hash_texts", random_function)
     first = checked(played(job_of(n), ids, seed="explained"))
     changed = [mixed([others[text] for text in each], 17) for each in ids]
     second = checked(played(job_of(n), changed, seed="explained"))
@@ -377,15 +379,15 @@ def test_two_of_one_s_tags_that_are_the_same(
     played: Callable[..., Stage], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By chance, in 64 bits: about once in 10^5 alignments of ten million ids."""
-    hash_ = hashing._hash
 
     def coarse(texts: list[bytes], key: bytes, kind: bytes) -> bytes:
-        digest = bytearray(hash_(texts, key, kind))
+        digest = bytearray(hash_texts(texts, key, kind))
         if kind == b"privet id":
             digest[24:32] = digest[:8]  # the second one's first tag is the first one's
         return bytes(digest)
 
-    monkeypatch.setattr(hashing, "_hash", coarse)
+    for module in HASHING:
+        monkeypatch.setattr(f"{module}.hash_texts", coarse)
     stage = played(job_of(2), [["a", "b"], ["b", "a"]])
     for name in stage.job.names:
         assert isinstance(stage.errors[name], DataError)

@@ -9,11 +9,10 @@ from pathlib import Path
 from privet.data.ids import Ids
 from privet.errors import ModelError, ParameterError
 from privet.federation.agreement import Statement, agree_on_purpose
-from privet.federation.common_rows import check_size, find_common
+from privet.federation.common_rows import alignments_of, find_common
 from privet.federation.own import checkpoint_folder
 from privet.federation.party_report import AlignmentReport
 from privet.federation.session import Seat
-from privet.files.alignments import Alignments
 from privet.files.atomic import write_atomically
 from privet.files.party_file import PartyFile
 
@@ -33,8 +32,7 @@ def align_table(party: PartyFile, seat: Seat) -> tuple[AlignmentReport, Ids]:
             "aligned: finish it, or remove it before you align anew"
         )
     ids = party.read_ids(job)
-    check_size(job, ids)
-    alignments = Alignments(party.folder, job)
+    alignments = alignments_of(job, ids, party.folder)
     with seat.meet() as channel:
         statement = Statement.of(job, command="align", aligned=alignments.count)
         purpose = agree_on_purpose(channel, job, statement)

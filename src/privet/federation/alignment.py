@@ -9,8 +9,9 @@
    orders its common rows by their order numbers, and compares a digest of these with the others.
 
 So the dealer cannot name what somebody has not, nor tell anybody something else than the others.
-To leave out an id that all have, it must guess which two tags are its own: of M common ids, it
-succeeds once in 2 M + 2 * 64 - 1 times. It sees no order number, so it does not know the order.
+To leave out an id that all have, it must guess which two tags are its own: with M common ids, it
+succeeds at most once in 2 (M + 64) - 1 times. It sees no order number, so it does not know the
+order.
 """
 
 from __future__ import annotations

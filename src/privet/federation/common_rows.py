@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
@@ -24,6 +25,7 @@ from privet.federation.events import Event, Tell
 from privet.federation.intersection import entries_of, intersect, marks_of
 from privet.federation.party_report import AlignmentReport, Reveal
 from privet.files.alignments import Alignment, Alignments
+from privet.files.atomic import make_folder
 from privet.files.id_terms import MOST_ROWS
 from privet.files.job import Job
 from privet.runtime.roles import DEALER
@@ -43,12 +45,19 @@ class Common:
         return self.alignment.rows
 
 
-def check_size(job: Job, ids: Ids) -> None:
-    """Raise DataError if there are more rows than can be aligned, or than the job has us show."""
-    most = min(job.ids.padded or MOST_ROWS, MOST_ROWS)
-    if job.align and len(ids) > most:
-        padded = ", to which the job has all padded" if job.ids.padded else ""
-        raise DataError(f"{len(ids):,} rows are more than {most:,}{padded}: use fewer")
+def alignments_of(job: Job, ids: Ids, folder: str | Path) -> Alignments:
+    """Return where a job's alignments are counted and kept.
+
+    Raise, before anybody is bothered, if they cannot be, or there are more rows than can be
+    aligned or than the job has us show.
+    """
+    if job.align:
+        most = min(job.ids.padded or MOST_ROWS, MOST_ROWS)
+        if len(ids) > most:
+            padded = ", to which the job has all padded" if job.ids.padded else ""
+            raise DataError(f"{len(ids):,} rows are more than {most:,}{padded}: use fewer")
+        make_folder(folder)
+    return Alignments(folder, job)
 
 
 def is_kept(channel: Channel, job: Job, purpose: Purpose) -> bool:

@@ -21,7 +21,7 @@ from privet.data.sources.source import naming
 from privet.errors import DataError, ModelError, ParameterError
 from privet.federation.agreement import Purpose
 from privet.federation.ahead import Dealt
-from privet.federation.common_rows import Common, check_size, find_common, refuse_few
+from privet.federation.common_rows import Common, alignments_of, find_common, refuse_few
 from privet.federation.events import Tell
 from privet.files.alignments import Alignment, Alignments
 from privet.files.atomic import check_room, check_writable, make_folder, remove
@@ -85,12 +85,12 @@ class Table:
             with naming(party.data.where):
                 settle_label(frame, job.task, party.data.positive)
         assert frame.ids is not None
+        alignments = alignments_of(job, frame.ids, party.folder)
         if not job.align:
             return cls(party, job, frame, restart, "", None)
-        check_size(job, frame.ids)
         keys, alignment = frame.ids.digest().hex(), None
         if not restart or party.correlations is not None:  # without a dealer, there is no other
-            alignment = Alignments(party.folder, job).find(keys)
+            alignment = alignments.find(keys)
         found = cls(party, job, frame, restart, keys, alignment)
         if alignment is None:
             found._refuse_unaligned()

@@ -17,11 +17,10 @@ from privet.data.ids import Ids
 from privet.errors import ModelError
 from privet.federation.agreement import Holding, Statement, agree_on_purpose, agree_on_rows
 from privet.federation.classes import ByClass, tell_classes
-from privet.federation.common_rows import check_size, find_common
+from privet.federation.common_rows import alignments_of, find_common
 from privet.federation.ids import digest_of, refuse_other_ids
 from privet.federation.party_report import PartyReport, party_report
 from privet.federation.session import Seat
-from privet.files.alignments import Alignments
 from privet.files.atomic import write_atomically
 from privet.files.job import Job
 from privet.files.part_file import PartFile, load_part
@@ -85,8 +84,7 @@ def predict_batch(
     """
     job, ids, common = seat.job, frame.ids, None
     assert ids is not None
-    check_size(job, ids)
-    alignments = Alignments(folder, job)
+    alignments = alignments_of(job, ids, folder)
     with seat.meet() as channel:
         started = time.perf_counter()
         statement = Statement.of(job, command="predict", model=file.model, aligned=alignments.count)

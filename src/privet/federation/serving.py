@@ -24,13 +24,12 @@ from privet.data.ids import keys_of
 from privet.errors import PeerMisbehavedError
 from privet.federation.agreement import Holding, Statement, agree_on_purpose, agree_on_rows
 from privet.federation.classes import tell_classes
-from privet.federation.common_rows import check_size, find_common
+from privet.federation.common_rows import alignments_of, find_common
 from privet.federation.events import Event
 from privet.federation.messages import pack, receive, send, unpack
 from privet.federation.party_report import Reveal, reveals
 from privet.federation.request_queue import Request, RequestQueue, parts_of
 from privet.federation.session import Seat
-from privet.files.alignments import Alignments
 from privet.files.job import Job
 from privet.files.part_file import PartFile
 from privet.runtime.dealer import Dealer
@@ -70,8 +69,7 @@ def serve_part(
     """
     job, common = seat.job, None
     assert frame.ids is not None
-    check_size(job, frame.ids)
-    alignments = Alignments(folder, job)
+    alignments = alignments_of(job, frame.ids, folder)
     with seat.meet() as channel:
         statement = Statement.of(job, command="serve", model=file.model, aligned=alignments.count)
         purpose = agree_on_purpose(channel, job, statement)

@@ -1,0 +1,114 @@
+"""How long an alignment takes, and how much memory: three participants with ten million ids each.
+
+    python benchmarks/alignment.py [--rows 10000000] [--participants 3] [--common 0.8]
+
+A dealer and the participants run `privet align` as processes over TLS on this machine, which they
+share. Ids are texts of 17 letters, in Parquet files. A participant's memory is that of its largest
+process; those that only hash take more.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from privet.laboratory.local_federation import LocalFederation
+from privet.runtime.roles import DEALER
+
+
+def write_ids(path: Path, number: int, rows: int, common: int) -> None:
+    """Write a participant's ids: those that all have, and its own, mixed."""
+    rng = np.random.default_rng(number)
+    alone = np.arange(rows - common) + common + number * rows
+    numbers = rng.permutation(np.concatenate([np.arange(common), alone]))
+    texts = pc.utf8_lpad(pa.array(numbers).cast(pa.string()), 9, "0")
+    column = pc.binary_join_element_wise("customer", texts, "")
+    pq.write_table(pa.table({"id": column}), path)
+
+
+def prepare(local: LocalFederation, rows: int, common: int) -> None:
+    """Write keys, the job and everybody's ids."""
+    for name in local.everybody:
+        (local.folder / name).mkdir(parents=True)
+    local.write_configuration("regression", {})
+    text = local.job.read_text().replace("[params]", "align = true\n\n[params]")
+    local.job.write_text(text)
+    for number, name in enumerate(local.names):
+        folder = local.folder / name
+        # In a process of its own: to the system, what those that are measured took at most starts
+        # with what the process took that starts them.
+        writing = multiprocessing.get_context("spawn").Process(
+            target=write_ids, args=(folder / "ids.parquet", number, rows, common)
+        )
+        writing.start()
+        writing.join()
+        party = folder / "party.toml"
+        party.write_text(party.read_text().replace("train.csv", "ids.parquet"))
+
+
+def command(local: LocalFederation, name: str) -> list[str]:
+    """Return the command line of one role."""
+    if name == DEALER:
+        return local.command(DEALER, "align")
+    folder = local.folder / name
+    options = (f"--party={folder / 'party.toml'}", f"--job={local.job}")
+    report = f"--report={folder / 'report.json'}"
+    return [sys.executable, "-m", "privet", "align", *options, report]
+
+
+def main() -> None:
+    """Run one alignment, and say what it took."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--rows", type=int, default=10_000_000)
+    parser.add_argument("--participants", type=int, default=3)
+    parser.add_argument("--common", type=float, default=0.8)
+    chosen = parser.parse_args()
+    names = tuple(f"party{k + 1}" for k in range(chosen.participants))
+    common = round(chosen.rows * chosen.common)
+    with tempfile.TemporaryDirectory(prefix="privet-alignment-") as folder:
+        local = LocalFederation(Path(folder) / "federation", names)
+        prepare(local, chosen.rows, common)
+        load = os.getloadavg()[0]
+        started = time.perf_counter()
+        running = {
+            name: subprocess.Popen(command(local, name), stderr=subprocess.DEVNULL)  # noqa: S603
+            for name in local.everybody
+        }
+        ended = {name: os.wait4(process.pid, 0) for name, process in running.items()}
+        seconds = time.perf_counter() - started
+        for name, (_, status, _) in ended.items():
+            assert os.waitstatus_to_exitcode(status) == 0, name
+        print(
+            f"{len(names)} participants, {chosen.rows:,} ids each, {common:,} in common, "
+            f"{len(os.sched_getaffinity(0))} cores, load before {load:.1f}"
+        )
+        print(f"{seconds:.1f} s with starting and reading; from meeting to the end:")
+        print(f"{'':<10}{'s':>8}{'CPU s':>8}{'peak MB':>9}{'MB to dealer':>14}{'MB back':>9}")
+        for name, (_, _, usage) in ended.items():
+            line = f"{name:<10}"
+            told = {}
+            if name != DEALER:
+                told = json.loads((local.folder / name / "report.json").read_text())
+                assert told["common"] == common
+            line += f"{told['seconds']:>8.1f}" if told else f"{'':>8}"
+            line += f"{usage.ru_utime + usage.ru_stime:>8.1f}{usage.ru_maxrss / 1e3:>9,.0f}"
+            if told:
+                line += f"{told['bytes_to_dealer'] / 1e6:>14.1f}"
+                line += f"{told['bytes_from_dealer'] / 1e6:>9.1f}"
+            print(line)
+
+
+if __name__ == "__main__":
+    main()

@@ -12,7 +12,7 @@ endif
 
 .PHONY: setup demo test test-mutants lint format bench-reference bench-gates bench-paper \
         bench-protocols bench-attack bench-chaos bench-checkpoints bench-serving bench-alignment bench-secretflow bench-same-tests bench-growth bench-link \
-        bench-reading bench bench-quick clean
+        bench-reading bench-columns bench bench-quick clean
 
 setup: $(READY)
 
@@ -95,6 +95,9 @@ $(HEU_VENV)/.ready:
 
 bench-same-tests: setup
 	$(BIN)/python -m benchmarks.same_tests
+
+bench-columns: setup
+	$(BIN)/python -m benchmarks.columns
 
 bench-growth: setup
 	$(BIN)/python -m benchmarks.growth

@@ -16,12 +16,14 @@ from privet.cli.experiment_view import show_experiment
 from privet.cli.options import given, partition_of
 from privet.cli.table_options import (
     Categorical,
+    Database,
     Decimal,
     Drop,
     Encoding,
     Missing,
     Names,
     Positive,
+    Query,
     Separator,
     Types,
     table_of,
@@ -52,9 +54,12 @@ def simulate(
     data: Annotated[
         str,
         typer.Option(
-            help=f"{', '.join(DATASETS)}, or a table: CSV, Parquet, Arrow, a folder of them."
+            show_default=False,
+            help=f"{', '.join(DATASETS)}, or a table: CSV, Parquet, Arrow, a folder of them.",
         ),
-    ],
+    ] = "",
+    query: Query = None,
+    database: Database = None,
     label: Annotated[
         str | None, typer.Option(help="The label's column of a file.", show_default="label")
     ] = None,
@@ -168,6 +173,8 @@ def simulate(
         "label": label,
         "id": id_,
         "table": table_of(
+            query=query,
+            database=database,
             drop=drop,
             categorical=categorical,
             types=types,

@@ -47,6 +47,16 @@ Encoding = Annotated[
 Decimal = Annotated[
     str | None, typer.Option(help="Before a number's fraction: '.' or ','.", show_default=".")
 ]
+Query = Annotated[
+    str | None, typer.Option(help="Instead of a file: a query to PostgreSQL.", show_default=False)
+]
+Database = Annotated[
+    str | None,
+    typer.Option(
+        help="Whom to ask: a service of libpq's service file, or an address.",
+        show_default="libpq's environment",
+    ),
+]
 Positive = Annotated[
     str | None,
     typer.Option(
@@ -57,6 +67,8 @@ Positive = Annotated[
 
 def table_of(
     *,
+    query: str | None,
+    database: str | None,
     drop: Sequence[str] | None,
     categorical: Sequence[str] | None,
     types: Sequence[str] | None,
@@ -69,6 +81,8 @@ def table_of(
 ) -> dict[str, Any]:
     """Return the keys of a table's description that somebody typed."""
     said: dict[str, Any] = {
+        "query": query,
+        "database": database,
         "drop": _listed(drop),
         "categorical": _listed(categorical),
         "types": _pairs("types", types),

@@ -51,7 +51,7 @@ class Cells:
         self._declared = declared
         self._missing = pa.array([*MISSING, *missing], pa.large_string())
         self._decimal = decimal
-        self._chunks: list[FloatArray] = []
+        self._values = np.empty(0)
         self._codes: dict[str, int] = {}
 
     def add(self, cells: pa.Array) -> None:
@@ -65,16 +65,17 @@ class Cells:
                 f"{self._at(infinite[0])} is infinite; write a finite number, or leave the cell "
                 "empty where the value is missing"
             )
-        self._chunks.append(values)
-        self.rows += len(values)
+        end = self.rows + len(values)
+        if end > len(self._values):
+            # In place, which a list of chunks that are put together at the end would not be.
+            self._values.resize(end + end // 8, refcheck=False)
+        self._values[self.rows : end] = values
+        self.rows = end
 
     def move_to(self, target: FloatArray) -> None:
         """Write all cells there, and let go of them."""
-        start = 0
-        for chunk in self._chunks:
-            target[start : start + len(chunk)] = chunk
-            start += len(chunk)
-        self._chunks.clear()
+        target[:] = self._values[: self.rows]
+        self._values = np.empty(0)
 
     @property
     def texts(self) -> tuple[str, ...]:

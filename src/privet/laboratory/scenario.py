@@ -24,8 +24,8 @@ from privet.terms.params import Task
 class Scenario(Config):
     """A table, whose its columns would be, and what is learned from it."""
 
-    data: str
-    """The name of a data set, or a file."""
+    data: str = ""
+    """The name of a data set, or a file; nothing, if `table` has a query."""
     n_parties: Annotated[int, Field(ge=2)] | None = None
     """Over how many parties the columns are spread evenly; None: 4, unless there are `columns`."""
     columns: dict[str, list[str]] | None = None
@@ -72,8 +72,8 @@ class Scenario(Config):
 
     def _described(self) -> DataDescription:
         given = {"label": self.label or "label", "id": self.id, **self.table}
-        described = DataDescription(path=self.data, **given)
-        if "://" not in self.data and not Path(self.data).exists():
+        described = DataDescription(path=self.data or None, **given)
+        if self.data and "://" not in self.data and not Path(self.data).exists():
             known = ", ".join(DATASETS)
             raise DataError(f"{self.data!r} is neither a file nor a data set; these are {known}")
         names = column_names(described)

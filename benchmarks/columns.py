@@ -1,0 +1,236 @@
+"""Columns as people have them: how good models are on raw tables, and what one-hot columns cost.
+
+    python -m benchmarks.columns [--splits 5]
+
+Adult and Bank, as the files are, beside CatBoost with its native categories and as many tables of
+the same depth and learning rate (its other settings are its own). Then the bytes of a training on
+Adult by four participants, 50 tables of depth 5: its 14 columns; or its categories as a column
+each, as people prepare them, with hidden and with rounded numbers of cuts.
+
+Reads `raw/` of the folder in PRIVET_DATA. Writes docs/results/columns.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Iterator
+from math import isnan
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.evidence.kept import Figures, keep, results, where
+from benchmarks.evidence.markdown import table, wrapped
+from privet.boosting.estimate import estimate
+from privet.boosting.federation import Federation
+from privet.boosting.model import Feature
+from privet.boosting.preparation import prepare
+from privet.boosting.trainer import PLAIN, train
+from privet.data.encoding import encode
+from privet.data.frame import Frame
+from privet.data.labels import settle_label
+from privet.data.partition import split_rows
+from privet.data.reader import read_frame
+from privet.terms.cuts import told_cuts
+from privet.terms.params import Params
+
+NAME = "columns"
+ADULT_COLUMNS = [
+    *("age", "workclass", "fnlwgt", "education", "education-num", "marital-status", "occupation"),
+    *("relationship", "race", "sex", "capital-gain", "capital-loss", "hours-per-week"),
+    *("native-country", "income"),
+]
+TABLES: dict[str, tuple[str, dict[str, Any]]] = {
+    "adult": ("adult.data.gz", {"names": ADULT_COLUMNS, "label": "income"}),
+    "bank": ("bank.csv.gz", {"label": "y"}),
+}
+SETTINGS = ((50, 5, 0.3), (100, 6, 0.1))
+"""Tables, depth, learning rate."""
+PARTIES = 4
+
+
+def main() -> None:
+    """Measure, keep and show."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--splits", type=int, default=5)
+    splits = parser.parse_args().splits
+    folder = Path(os.environ.get("PRIVET_DATA", "")) / "raw"
+    if not folder.is_dir():
+        sys.exit(f"there is no {folder}: set PRIVET_DATA to the folder that has raw/")
+    started = time.perf_counter()
+    frames = {name: _read(folder / file, said) for name, (file, said) in TABLES.items()}
+    rows = [
+        _compare(name, frame, *setting, splits)
+        for name, frame in frames.items()
+        for setting in SETTINGS
+    ]
+    figures = {
+        "splits": splits,
+        "seconds": time.perf_counter() - started,
+        "auc": rows,
+        "bytes": _bytes(frames["adult"]),
+    }
+    kept = keep(results(quick=False) / f"{NAME}.json", figures, "make bench-columns")
+    print(wrapped(section(kept)))
+
+
+def _read(path: Path, said: dict[str, Any]) -> Frame:
+    frame, _ = settle_label(read_frame(path, **said), "classification")
+    return frame
+
+
+def _compare(
+    name: str, frame: Frame, tables: int, depth: int, rate: float, splits: int
+) -> dict[str, Any]:
+    """Return the AUC of ours and CatBoost's on the same rows, split by split."""
+    from catboost import CatBoostClassifier
+    from sklearn.metrics import roc_auc_score
+
+    params = Params(task="classification", tables=tables, depth=depth, learning_rate=rate)
+    found: dict[str, list[float]] = {"ours": [], "catboost": []}
+    for seed in range(splits):
+        train_rows, test_rows = split_rows(frame, 0.2, seed, stratify=True)
+        prepared = prepare("all", train_rows, params)
+        assert prepared.label is not None
+        model = train([prepared.columns], prepared.label, params, PLAIN)
+        ours = model.predict(encode(test_rows, prepared.encoders).columns)
+        cells, categories = _for_catboost(train_rows)
+        new, _ = _for_catboost(test_rows)
+        other = CatBoostClassifier(
+            iterations=tables,
+            depth=depth,
+            learning_rate=rate,
+            cat_features=categories,
+            verbose=0,
+            allow_writing_files=False,
+            random_seed=seed,
+        )
+        other.fit(cells, train_rows.label)
+        theirs = other.predict_proba(new)[:, 1]
+        for key, predicted in (("ours", ours), ("catboost", theirs)):
+            found[key].append(float(roc_auc_score(test_rows.label, predicted)))
+        print(f"{name} {tables} x {depth}, split {seed}: {found['ours'][-1]:.4f}", file=sys.stderr)
+    return {"data": name, "tables": tables, "depth": depth, "learning_rate": rate, **found}
+
+
+def _for_catboost(frame: Frame) -> tuple[list[list[Any]], list[int]]:
+    """Return a frame's cells as CatBoost takes them, and which columns are categories."""
+    columns: list[list[Any]] = []
+    categories = []
+    for position, (content, values) in enumerate(zip(frame.contents, frame.columns, strict=True)):
+        if content.kind.name == "category":
+            categories.append(position)
+            columns.append(["" if isnan(v) else content.texts[int(v)] for v in values.tolist()])
+        else:
+            columns.append(values.tolist())
+    return [list(row) for row in zip(*columns, strict=True)], categories
+
+
+def _bytes(adult: Frame) -> list[dict[str, Any]]:
+    """Return what trainings on Adult take, by how its columns are prepared and told."""
+    from dataclasses import replace
+
+    from privet.data.kinds import Content, Kind
+
+    hot = Kind.parse("one-hot")
+    one_hot = replace(
+        adult,
+        contents=tuple(
+            Content(hot, c.texts) if c.kind.name == "category" else c for c in adult.contents
+        ),
+    )
+    params = Params(task="classification", tables=50, depth=5, buckets=44)
+    wide = prepare("all", one_hot, params).columns
+    params = Params(task="classification", tables=50, depth=5)
+    raw = prepare("all", adult, params).columns
+    rows = []
+    for how, columns, cuts in (
+        ("one-hot", wide, "hidden"),
+        ("one-hot", wide, "rounded"),
+        ("raw", raw, "hidden"),
+        ("raw", raw, "rounded"),
+    ):
+        filled = [min(count, params.candidates) for count in columns.filled_cuts]
+        told = told_cuts(filled, cuts, params.candidates)  # type: ignore[arg-type]
+        owners = np.array_split(np.arange(len(columns.names)), PARTIES)
+        federation = Federation(
+            protocol="masked",
+            params=params,
+            parties=tuple(f"party{k + 1}" for k in range(PARTIES)),
+            features=tuple(
+                Feature(columns.names[j], f"party{k + 1}")
+                for k, own in enumerate(owners)
+                for j in own
+            ),
+            active=PARTIES - 1,
+            prediction_bits=10,
+            cut_counts=told,
+        )
+        cost = estimate(federation, federation.plan(int(0.8 * adult.n_samples)))
+        rows.append(
+            {
+                "columns": how,
+                "features": len(columns.names),
+                "cuts": cuts,
+                "rounds": cost.rounds,
+                "online": cost.online,
+                "offline": cost.offline,
+            }
+        )
+    return rows
+
+
+def section(figures: Figures) -> Iterator[str]:
+    """Yield this part of the results page."""
+    yield "## Raw columns, beside CatBoost"
+    yield ""
+    yield (
+        "Adult and Bank as the files are: text, no header, other separators. Categories become "
+        "ranks by frequency, 32 buckets a column. CatBoost has its native categories and as many "
+        "tables of the same depth and learning rate. AUC on a fifth of the rows, mean over "
+        f"{figures['splits']} stratified splits, the same for both; `worst`: the least of ours "
+        f"less CatBoost's. {where(figures)}"
+    )
+    yield ""
+    yield from table(
+        ("", "tables", "depth", "rate", "ours", "CatBoost", "worst"),
+        [
+            (
+                row["data"],
+                str(row["tables"]),
+                str(row["depth"]),
+                str(row["learning_rate"]),
+                f"{np.mean(row['ours']):.4f}",
+                f"{np.mean(row['catboost']):.4f}",
+                f"{min(np.subtract(row['ours'], row['catboost'])):+.4f}",
+            )
+            for row in figures["auc"]
+        ],
+    )
+    yield (
+        "What Adult takes by four participants, 50 tables of depth 5, 26,048 rows, as counted: "
+        "with its 14 columns as they are, or with a column for each category, as people prepare it."
+    )
+    yield ""
+    yield from table(
+        ("columns", "features", "numbers of cuts", "rounds", "MB between", "MB dealt"),
+        [
+            (
+                row["columns"],
+                str(row["features"]),
+                row["cuts"],
+                f"{row['rounds']:,}",
+                f"{row['online'] / 1e6:,.0f}",
+                f"{row['offline'] / 1e6:,.0f}",
+            )
+            for row in figures["bytes"]
+        ],
+    )
+
+
+if __name__ == "__main__":
+    main()

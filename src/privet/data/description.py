@@ -10,6 +10,7 @@ from typing_extensions import Self
 
 from privet.data.frame import listing
 from privet.data.kinds import CATEGORY, Kind, fits
+from privet.data.sources.location import is_address
 from privet.data.sources.postgres import WHERE, Query
 from privet.data.sources.source import SourceOptions
 from privet.errors import DataError
@@ -76,7 +77,7 @@ class DataDescription(SourceOptions):
 
     def starting_from(self, home: Path) -> DataDescription:
         """Return the same with a path of this machine that does not depend on where we are."""
-        if self.path is None or "://" in self.path:
+        if self.path is None or is_address(self.path):
             return self
         return self.at(home / self.path)
 

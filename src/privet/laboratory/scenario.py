@@ -15,6 +15,7 @@ from privet.data.frame import Frame
 from privet.data.labels import settle_label, task_of
 from privet.data.partition import N_PARTIES, TEST_SIZE, Holdings, assign_columns, spread_columns
 from privet.data.reader import column_names, read_table
+from privet.data.sources.location import is_address
 from privet.data.sources.source import naming
 from privet.errors import DataError, ParameterError
 from privet.terms.objective import Objective
@@ -73,7 +74,7 @@ class Scenario(Config):
     def _described(self) -> DataDescription:
         given = {"label": self.label or "label", "id": self.id, **self.table}
         described = DataDescription(path=self.data or None, **given)
-        if self.data and "://" not in self.data and not Path(self.data).exists():
+        if self.data and not is_address(self.data) and not Path(self.data).exists():
             known = ", ".join(DATASETS)
             raise DataError(f"{self.data!r} is neither a file nor a data set; these are {known}")
         names = column_names(described)

@@ -68,7 +68,8 @@ def partition_of(
         party, found, listed = text.partition("=")
         if not found:
             raise ParameterError(
-                f"columns: {text!r} is not a participant and its columns, as bank=age,income*"
+                f"columns: {text!r} is not a participant and its columns, as bank=age,income*; "
+                "name one for each, or for none of them"
             )
         patterns = (part.strip() for part in listed.split(","))
         wanted.setdefault(party.strip(), []).extend(part for part in patterns if part)

@@ -90,9 +90,9 @@ def simulate(
     columns: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="NAME=COLUMN,...",
+            metavar="[NAME=]COLUMN,...",
             help="Instead: a participant and its columns, by name or pattern (*, ?). Repeat it for "
-            "each; 'nobody' gets what is to be dropped.",
+            "each; 'nobody' gets what is to be dropped. Without NAME=: the columns to spread.",
         ),
     ] = None,
     partition: Annotated[
@@ -163,6 +163,9 @@ def simulate(
 
     With --compare: what would federating gain? With n participants, n + 1 trainings a split.
     """
+    chosen = None
+    if columns and not any("=" in text for text in columns):
+        chosen, columns = columns, None
     assigned, holder = partition_of(columns, partition, active)
     scenario: dict[str, Any] = {
         "data": data,
@@ -175,6 +178,7 @@ def simulate(
         "table": table_of(
             query=query,
             database=database,
+            columns=chosen,
             drop=drop,
             categorical=categorical,
             types=types,

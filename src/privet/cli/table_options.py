@@ -69,6 +69,7 @@ def table_of(
     *,
     query: str | None,
     database: str | None,
+    columns: Sequence[str] | None,
     drop: Sequence[str] | None,
     categorical: Sequence[str] | None,
     types: Sequence[str] | None,
@@ -83,6 +84,7 @@ def table_of(
     said: dict[str, Any] = {
         "query": query,
         "database": database,
+        "columns": _listed(columns),
         "drop": _listed(drop),
         "categorical": _listed(categorical),
         "types": _pairs("types", types),

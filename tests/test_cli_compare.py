@@ -115,7 +115,7 @@ def test_columns_of_one_participant_may_be_given_in_turn(
         (["--compare", "--report", "no/where.json"], 6, "not a directory"),
         (["--splits", "3"], 3, "splits: belongs to a comparison; add --compare"),
         (["--plot", "c.svg"], 3, "plot: belongs to a comparison"),
-        (["--columns", "bank"], 3, "columns: 'bank' is not a participant and its columns"),
+        (["--columns", "bank", "--columns", "a=b"], 3, "columns: 'bank' is not a participant and"),
         (["--columns", "bank=a*", "--parties", "2"], 3, "n_parties: columns says who takes part"),
         (["--columns", "bank=age", "--columns", "shop=spend"], 3, "'spend' of shop stands for no"),
         (["--columns", "bank=age", "--columns", "shop=spent"], 3, "'visits', 'zip' left over"),

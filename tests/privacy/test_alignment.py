@@ -339,7 +339,7 @@ CHEATS: dict[Any, str] = {
 def test_a_dealer_that_cheats_is_named_by_all(cheat: Any, played: Callable[..., Stage]) -> None:
     padded = 1000 if cheat is something_that_pads else None
     stage = played(job_of(3, padded=padded), IDS, cheat=cheat)
-    assert list(stage.rows) == []
+    assert sorted(stage.rows) == []
     for name in stage.job.names:
         error = stage.errors[name]
         assert isinstance(error, PeerMisbehavedError), (name, error)
@@ -360,7 +360,7 @@ def test_a_dealer_must_guess_which_tags_are_of_one_id(played: Callable[..., Stag
             return marks
 
         stage = played(job_of(3), IDS, cheat=guess)
-        assert list(stage.rows) == []
+        assert sorted(stage.rows) == []
         assert {getattr(stage.errors[name], "peer", "") for name in stage.job.names} == {DEALER}
 
 

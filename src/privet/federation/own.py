@@ -146,11 +146,9 @@ class Table:
                 "were dealt ahead no dealer is there to help: run `privet align` everywhere first, "
                 "with the dealer"
             )
-        part, checkpoints = (
-            _part_path(self.party, self.job),
-            checkpoint_folder(self.party, self.job),
-        )
-        left = [*([part] if part.exists() else []), *checkpoints.glob("*.scores")]
+        part = _part_path(self.party, self.job)
+        left = [part] if part.exists() else []
+        left += checkpoint_folder(self.party, self.job).glob("*.scores")
         if left and not self.restart:
             raise ModelError(
                 f"{left[0]}: was trained on rows as they were aligned before, and "

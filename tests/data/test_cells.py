@@ -85,6 +85,31 @@ def test_what_is_missing_besides_is_the_owners_to_say() -> None:
 
 
 @pytest.mark.parametrize(
+    ("batches", "declared", "kind", "expected"),
+    [
+        ([["1"], ["2", "-999"]], None, "number", [1, 2, NAN]),
+        ([["-999", "1"]], "number", "number", [NAN, 1]),  # as new rows are read
+        ([[1, -999, None]], None, "number", [1, NAN, NAN]),
+        ([[1.5, -999.0]], None, "number", [1.5, NAN]),
+        ([[0, 1, -999]], "boolean", "boolean", [0, 1, NAN]),
+        ([[7, -999]], "category", "category", [0, NAN]),
+        ([[date(1970, 1, 2), date(1900, 1, 1)]], None, "date", [1, NAN]),
+    ],
+)
+def test_what_stands_for_missing_may_be_a_number_or_a_date(
+    batches: list[Any], declared: str | None, kind: str, expected: list[float]
+) -> None:
+    check(read(*batches, declared=declared, missing=["-999", "1900-01-01"]), kind, expected)
+
+
+def test_later_batches_are_read_by_the_same_rules() -> None:
+    with pytest.raises(DataError, match=r"row 2: '1\.234' is not a number"):
+        read(["1,5"], ["1.234"], decimal=",")
+    with pytest.raises(DataError, match="row 2: 'NAN' is not a number"):
+        read(["1"], ["NAN"])
+
+
+@pytest.mark.parametrize(
     ("cells", "declared", "kind", "expected"),
     [
         ([2, 1, None, 2], "category", "category", [0, 1, NAN, 0]),

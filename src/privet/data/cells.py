@@ -51,6 +51,8 @@ class Cells:
         self._declared = declared
         self._missing = pa.array([*MISSING, *missing], pa.large_string())
         self._decimal = decimal
+        # What stands for a missing value may be a number, too: -999.
+        self._plain = decimal == "." and not self._stand_ins(NUMBER).size
         self._values = np.empty(0)
         self._codes: dict[str, int] = {}
 
@@ -97,10 +99,12 @@ class Cells:
             return np.full(len(cells), np.nan)
         if declared is not None and declared.name == "category":
             try:
-                return self._categories(as_texts(cells))
+                return self._categories(self._without_missing(as_texts(cells)))
             except DataError as error:
                 raise DataError(f"column {self.name!r}: {error}") from None
         values = numbers(cells)
+        kind = declared if declared is not None and declared.name == found else Kind(found)
+        values[np.isin(values, self._stand_ins(kind))] = np.nan
         if declared is not None and declared.name != found:
             if declared.name != "boolean" or not np.isin(values[~np.isnan(values)], (0, 1)).all():
                 raise DataError(
@@ -115,17 +119,15 @@ class Cells:
 
     def _text(self, cells: pa.Array) -> FloatArray:
         """Take in text."""
-        if self.kind == NUMBER:
+        if self.kind == NUMBER and self._plain:
             try:  # which all cells are, nearly always
                 values = numbers(cells.cast(pa.float64()))
             except pa.ArrowInvalid:
-                pass
-            else:
+                values = np.full(1, np.nan)
+            if not np.isnan(values).any():  # for which there are more words than stand for missing
                 self._warn_of_rounding(values, cells)
                 return values
-        text = pc.utf8_trim_whitespace(cells.cast(pa.large_string()))
-        there = pc.invert(pc.fill_null(pc.is_in(text, value_set=self._missing), True))
-        text = pc.if_else(there, text, pa.scalar(None, text.type))
+        text = self._without_missing(pc.utf8_trim_whitespace(cells.cast(pa.large_string())))
         if text.null_count == len(text):
             return np.full(len(text), np.nan)
         if self.kind is None:
@@ -140,6 +142,16 @@ class Cells:
         values[~valid] = np.nan
         self._warn_of_rounding(values, text)
         return values
+
+    def _without_missing(self, text: pa.Array) -> pa.Array:
+        """Return text with null where a value is missing."""
+        there = pc.invert(pc.fill_null(pc.is_in(text, value_set=self._missing), True))
+        return pc.if_else(there, text, pa.scalar(None, text.type))
+
+    def _stand_ins(self, kind: Kind) -> FloatArray:
+        """Return what stands for a missing value among numbers, dates or times."""
+        found, good = parse(self._missing, kind, self._decimal)
+        return found[good]
 
     def _categories(self, text: pa.Array) -> FloatArray:
         """Take in categories: each is its position among all of them."""

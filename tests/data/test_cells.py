@@ -117,6 +117,7 @@ def test_later_batches_are_read_by_the_same_rules() -> None:
         ([True, None], "category", "category", [0, NAN]),
         (["1", "x", "2020-01-01"], "category", "category", [0, 1, 2]),
         (["31.12.1970", "01.01.1970", ""], "date %d.%m.%Y", "date (%d.%m.%Y)", [364, 0, NAN]),
+        (["1.3.1970", "29.02.1972"], "date %d.%m.%Y", "date (%d.%m.%Y)", [59, 789]),
         (["01.01.1970 01:00"], "time %d.%m.%Y %H:%M", "time (%d.%m.%Y %H:%M)", [3600]),
         (["1", "0", "True"], "boolean", "boolean", [1, 0, 1]),
         ([1, 0, None], "boolean", "boolean", [1, 0, NAN]),
@@ -170,6 +171,8 @@ def test_cells_of_another_kind_are_named(batches: list[Any], complaint: str) -> 
     [
         (["a"], "number", "row 1: 'a' is not a number"),
         (["2020-01-31"], "date %d.%m.%Y", r"row 1: '2020-01-31' is not a date \(%d.%m.%Y\)"),
+        (["28.02.2020", "30.02.2020"], "date %d.%m.%Y", "row 2: '30.02.2020' is not a date"),
+        (["31/4/21 01:00 -0100"], "time %d/%m/%y %H:%M %z", "row 1: '31/4/21 01:00 -0100' is not"),
         ([1], "date", "holds int64, and date was expected"),
         ([2], "boolean", "holds int64, and boolean was expected"),
         ([1.5], "category", "column 'x': 1.5 is a fraction, which is no category"),
@@ -184,6 +187,12 @@ def test_cells_that_are_not_as_declared(cells: list[Any], declared: str, complai
 def test_declarations_are_checked(declared: str) -> None:
     with pytest.raises(ParameterError, match=r"types: .* is none of number, boolean, date"):
         Kind.parse(declared)
+
+
+@pytest.mark.parametrize("form", ["%Q", "%T", "dd.mm.yyyy", "%H:%M:%S.%f", "%d%"])
+def test_formats_are_checked(form: str) -> None:
+    with pytest.raises(ParameterError, match="is no format of dates"):
+        Kind.parse(f"time {form}")
 
 
 def test_whole_numbers_beyond_2_to_the_53_raise_a_warning() -> None:

@@ -7,6 +7,7 @@ Whatever it is, its cells are numbers in memory, NaN where they are missing: dat
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 from fnmatch import fnmatchcase
 from typing import Literal, get_args
 
@@ -37,12 +38,28 @@ class Kind:
                 f"types: {text!r} is none of {', '.join(_DECLARED)}; "
                 "a date or a time may have its format, as in 'date %d.%m.%Y'"
             )
+        if form:
+            _check_form(form.strip())
         if name == ONE_HOT:
             return cls("category", one_hot=True)
         return cls(name, form.strip() or None)  # type: ignore[arg-type]
 
     def __str__(self) -> str:
         return self.name if self.form is None else f"{self.name} ({self.form})"
+
+
+def _check_form(form: str) -> None:
+    """Refuse a format that Python or Arrow does not know: cells are read with both."""
+    known = False
+    try:
+        datetime.strptime("", form)
+    except ValueError as error:
+        known = "does not match" in str(error)  # as no format matches an empty cell
+    if not known or "%" not in form or "%f" in form:
+        raise ParameterError(
+            f"types: {form!r} is no format of dates: write it as Python's strptime takes it, such "
+            "as %d.%m.%Y %H:%M:%S; fractions of seconds cannot be read so"
+        )
 
 
 NUMBER = Kind("number")

@@ -5,6 +5,7 @@ A time without a zone is taken for one of UTC.
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import NamedTuple
 
 import numpy as np
@@ -108,6 +109,7 @@ def _moments(text: pa.Array, kind: Kind) -> pa.Array:
     """Return dates or times, null where a cell is none."""
     if kind.form is not None:
         found = pc.strptime(text, format=kind.form, unit="s", error_is_null=True)
+        found = _where(pc.invert(_on_no_day(text, found, kind.form)), found)
         return found.cast(pa.date32()) if kind.name == "date" else found
     if kind.name == "date":
         return _cast(_where(pc.match_substring_regex(text, _DATE), text), pa.date32())
@@ -116,6 +118,26 @@ def _moments(text: pa.Array, kind: Kind) -> pa.Array:
     plain = _cast(_where(pc.and_not(fits, zoned), text), pa.timestamp("us"))
     there = _cast(_where(pc.and_(fits, zoned), text), pa.timestamp("us", "UTC"))
     return pc.coalesce(plain, there.cast(pa.timestamp("us")))
+
+
+def _on_no_day(text: pa.Array, found: pa.Array, form: str) -> pa.Array:
+    """Return which cells name a day that no month has: Arrow takes the 30th of February for March.
+
+    They come out on the first days of a month, so that Python, which is slow, sees few cells; a
+    zone may move any by a day.
+    """
+    early = pc.fill_null(pc.less_equal(pc.day(found), 3), False)
+    suspects = text.filter(pc.is_valid(found) if "%z" in form else early).unique()
+    wrong = [cell for cell in suspects.to_pylist() if not _is_read_by_python(cell, form)]
+    return pc.is_in(text, value_set=pa.array(wrong, text.type))
+
+
+def _is_read_by_python(cell: str, form: str) -> bool:
+    try:
+        datetime.strptime(cell, form)
+    except ValueError:
+        return False
+    return True
 
 
 def _cast(text: pa.Array, kind: pa.DataType) -> pa.Array:
@@ -129,8 +151,8 @@ def _cast(text: pa.Array, kind: pa.DataType) -> pa.Array:
         return pa.concat_arrays([_cast(text[:half], kind), _cast(text[half:], kind)])
 
 
-def _where(fits: pa.Array, text: pa.Array) -> pa.Array:
-    return pc.if_else(fits, text, pa.scalar(None, text.type))
+def _where(fits: pa.Array, cells: pa.Array) -> pa.Array:
+    return pc.if_else(fits, cells, pa.scalar(None, cells.type))
 
 
 def _mask(flags: pa.Array) -> BoolArray:

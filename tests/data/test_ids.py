@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import date
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,8 @@ def keys(*columns: pa.Array, rules: Sequence[Sequence[Rule]] | None = None) -> l
         pa.array([7, 12], pa.int64()),
         pa.array([7, 12], pa.uint8()),
         pa.array([7.0, 12.0]),
+        pa.array([Decimal(7), Decimal(12)], pa.decimal128(38, 0)),
+        pa.array([Decimal(7), Decimal(12)], pa.decimal128(12, 2)),
         pa.array(["7", "12"]),
         pa.array(["7.0", "12.00"]),
         pa.array(["7", "12"]).dictionary_encode(),
@@ -42,12 +45,19 @@ def test_a_number_is_one_id_in_every_type(column: pa.Array) -> None:
 
 def test_large_whole_numbers_are_exact() -> None:
     assert keys(pa.array([2**63 - 1, 2**53 + 1])) == ["9223372036854775807", "9007199254740993"]
+    large = 10**38 - 1
+    assert keys(pa.array([Decimal(large)], pa.decimal128(38, 0))) == [str(large)]
 
 
 @pytest.mark.parametrize("value", [7.5, 2.0**53, float("inf")])
 def test_fractions_that_are_no_whole_number_are_refused(value: float) -> None:
     with pytest.raises(DataError, match=r"'c0' holds fractions, or .* row 2 has"):
         read(pa.array([1.0, value]))
+
+
+def test_decimals_that_are_no_whole_number_are_refused() -> None:
+    with pytest.raises(DataError, match="'c0' holds fractions; write ids as text"):
+        read(pa.array([Decimal("7.50")]))
 
 
 def test_text_that_only_looks_like_a_number_is_as_it_is() -> None:

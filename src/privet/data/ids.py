@@ -151,6 +151,8 @@ def _as_text(column: pa.ChunkedArray, name: str) -> pa.Array:
         column, kind = column.cast(kind.value_type), kind.value_type
     if pa.types.is_floating(kind):
         column = _whole(column.cast(pa.float64()), name)
+    elif pa.types.is_decimal(kind):  # in which databases write whole numbers
+        column = _without_fractions(column, name)
     elif not (
         pa.types.is_integer(kind)
         or pa.types.is_string(kind)
@@ -181,6 +183,15 @@ def _whole(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
         )
     whole = pa.array(np.where(there, values, 0).astype(np.int64), mask=~there)
     return pa.chunked_array([whole])
+
+
+def _without_fractions(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
+    try:
+        return column.cast(pa.decimal256(76, 0))
+    except pa.ArrowInvalid:
+        raise DataError(
+            f"the id column {name!r} holds fractions; write ids as text or whole numbers"
+        ) from None
 
 
 def _by_rules(column: pa.Array, rules: Sequence[Rule]) -> pa.Array:

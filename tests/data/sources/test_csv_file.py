@@ -231,10 +231,8 @@ def test_an_open_quote(
     """It would take in all rows after it in silence, in the last column."""
     monkeypatch.setattr(csv_file, "_BLOCK", block)
     path = write("a,b\n" + "1,2\n" * 20 + row + "\n1,2" * after)
-    with pytest.raises(DataError, match=r"row 21 (has|is longer)") as caught:
+    with pytest.raises(DataError, match=r"row 21 (.* )?has a quote that is not closed: \w+ it"):
         read(path)
-    if "cell" not in str(caught.value):
-        assert "a quote that is not closed" in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -167,11 +167,15 @@ class _Rows:
         if found is None:
             return DataError(f"not CSV: {one_line(error)}")
         number, expected, there = (int(found[group]) for group in (1, 2, 3))
-        return DataError(
+        what = (
             f"row {number - self._dialect.has_header} has {there} "
-            f"{'cell' if there == 1 else 'cells'}, and the {self._first} has {expected}: "
-            f"{quoted(found[4])}; correct it, or say separator and quote if they are others than "
-            f"{self._dialect.separator!r} and {self._dialect.quote!r}"
+            f"{'cell' if there == 1 else 'cells'}, and the {self._first} has {expected}"
+        )
+        if "\n" in found[4]:  # within quotes; the last of these lines may be our own
+            return DataError(f"{what}; correct it; or it has {_OPEN_QUOTE}")
+        return DataError(
+            f"{what}: {quoted(found[4])}; correct it, or say separator and quote if they are "
+            f"others than {self._dialect.separator!r} and {self._dialect.quote!r}"
         )
 
     @property

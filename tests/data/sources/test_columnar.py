@@ -17,6 +17,7 @@ import pytest
 from pyarrow import feather
 
 from privet import DataError, ParameterError
+from privet.data.reader import read_frame
 from privet.data.sources import source
 from privet.data.sources.open import open_source
 from privet.data.sources.source import SourceOptions
@@ -138,8 +139,6 @@ def test_json_is_not_plain(tmp_path: Path) -> None:
         ([{"a": 1}], pa.struct({"a": pa.int64()}), "several values in a cell"),
         ([[("a", 1)]], pa.map_(pa.string(), pa.int64()), "several values in a cell"),
         ([b"\xff"], pa.binary(), "write it as numbers, text, dates or timestamps, or leave it out"),
-        ([5], pa.time64("us"), "write it as numbers, text, dates or timestamps"),
-        ([5], pa.duration("s"), "write it as numbers, text, dates or timestamps"),
     ],
 )
 def test_columns_that_are_not_plain(
@@ -154,6 +153,20 @@ def test_columns_that_are_not_plain(
     held = "" if pa.types.is_nested(kind) else re.escape(str(kind))
     with pytest.raises(DataError, match=rf"^{path}: column 'odd' holds {held}.*{complaint}"):
         table.batches(["a", "odd"])
+
+
+@every_format
+def test_times_of_day_and_durations_are_seconds(tmp_path: Path, write: Writer) -> None:
+    path = tmp_path / "table"
+    columns = [
+        pa.array([61_500, None], pa.time32("ms")),
+        pa.array([61_500_000, None], pa.time64("us")),
+        pa.array([61_500_000_000, None], pa.duration("ns")),
+    ]
+    write(pa.table(columns, names=["a", "b", "c"]), path)
+    frame = read_frame(path)
+    assert {content.kind.name for content in frame.contents} == {"time"}
+    np.testing.assert_array_equal(frame.columns, [[61.5, np.nan]] * 3)
 
 
 @every_format

@@ -4,6 +4,7 @@ import sys
 import time
 from collections.abc import Callable
 from datetime import date, datetime, timezone
+from datetime import time as time_of_day
 from pathlib import Path
 
 import pyarrow as pa
@@ -41,6 +42,7 @@ TYPES = {
     "7::grade": (7, pa.int32()),
     "date '2024-02-29'": (date(2024, 2, 29), pa.date32()),
     "timestamp '2024-02-29 12:00'": (datetime(2024, 2, 29, 12), pa.timestamp("us")),
+    "time '12:00:01.5'": (time_of_day(12, 0, 1, 500_000), pa.time64("us")),
     "timestamptz '2024-02-29 12:00+02'": (
         datetime(2024, 2, 29, 10, tzinfo=timezone.utc),
         pa.timestamp("us", "UTC"),
@@ -80,7 +82,6 @@ def test_numeric_that_is_not_a_number(postgres: Execute) -> None:
         ("'{}'::json", "json"),
         ("'{}'::jsonb", "jsonb"),
         ("'12.50'::money", "money"),
-        ("time '12:00'", "time"),
         ("interval '1 day'", "interval"),
         ("'a'::bytea", "bytea"),
         ("inet '10.0.0.1'", "inet"),

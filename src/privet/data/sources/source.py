@@ -1,8 +1,8 @@
 """A source: a table somewhere, of which some columns are read, a batch of rows at a time.
 
 A batch has a bounded number of rows, so reading takes the same memory however long a table is.
-Columns come in plain types: numbers, booleans, text, dates and timestamps. Whatever goes wrong is
-one line that starts with where the table is.
+Columns come in plain types: numbers, booleans, text, dates, timestamps, times of day, durations.
+Whatever goes wrong is one line that starts with where the table is.
 """
 
 from __future__ import annotations
@@ -139,6 +139,8 @@ def plain_type(name: str, kind: pa.DataType) -> pa.DataType:
         or types.is_large_string(kind)
         or types.is_date(kind)
         or types.is_timestamp(kind)
+        or types.is_time(kind)
+        or types.is_duration(kind)
         or types.is_null(kind)
     ):
         raise DataError(

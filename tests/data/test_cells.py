@@ -144,14 +144,21 @@ def test_a_decimal_comma_is_declared() -> None:
     [
         ([["1", "x"]], "row 2: 'x' is not a number; correct it, .* missing = \\['x'\\]; or if it"),
         ([["1"], ["2", "?"]], "row 3: '\\?' is not a number"),
-        ([["x", "1"]], "row 2: '1'; correct it"),
-        ([["x"], ["y", "7"]], "row 3: '7' is no category, as 'x' above it is; correct it"),
+        ([["x", "1"]], "row 2: '1' is no category; correct it"),
+        ([["x"], ["y", "7"]], "row 3: '7' is no category, as 'x' above it is; correct"),
+        ([["x", "1" * 10_000]], "row 2: '1{80}' is no category; correct it"),
         ([["1", "1,234"]], "row 2: '1,234' is not a number; write numbers without separators"),
-        ([["1,234", "5,678"]], "row 1: '1,234'; write numbers without separators of thousands"),
-        ([["1 234.5"]], "row 1: '1 234.5'; write numbers without separators"),
-        ([["3,14"]], "row 1: '3,14'; write numbers .* or say decimal = ','"),
+        (
+            [["1,234", "5,678"]],
+            "row 1: '1,234' looks like a number; write numbers without",
+        ),
+        ([["1 234.5"]], "row 1: '1 234.5' looks like a number; write numbers without separators"),
+        ([["3,14"]], "row 1: '3,14' looks like a number; write numbers .* or say decimal = ','"),
         ([["2020-01-31", "31.01.2020"]], "row 2: '31.01.2020' is not a date; write all dates"),
-        ([["31.01.2020"]], "row 1: '31.01.2020'; write all dates .* types = { x = 'date %d"),
+        (
+            [["31.01.2020"]],
+            "row 1: '31.01.2020' looks like a date; write all .* types = { x = 'date %d",
+        ),
         ([["2020-01-31", "2020-02-30"]], "row 2: '2020-02-30' is not a date"),
         ([["2020-01-31", "2020-01-31 10:00"]], "row 2: .* is not a date"),
         ([["true", "maybe"]], "row 2: 'maybe' is not a boolean; correct it"),
@@ -175,7 +182,9 @@ def test_cells_of_another_kind_are_named(batches: list[Any], complaint: str) -> 
         (["31/4/21 01:00 -0100"], "time %d/%m/%y %H:%M %z", "row 1: '31/4/21 01:00 -0100' is not"),
         ([1], "date", "holds int64, and date was expected"),
         ([2], "boolean", "holds int64, and boolean was expected"),
-        ([1.5], "category", "column 'x': 1.5 is a fraction, which is no category"),
+        ([1.5], "category", "column 'x': 1.5 is a fraction, or not exact as one, which is no cat"),
+        ([float("inf")], "category", "column 'x': inf is a fraction, or not exact"),
+        ([1e300], "category", "column 'x': 1e.300 is a fraction, or not exact"),
     ],
 )
 def test_cells_that_are_not_as_declared(cells: list[Any], declared: str, complaint: str) -> None:

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from privet.arrays import FloatArray
+from privet.config import quoted
 from privet.data.kinds import CATEGORY, NUMBER, Kind
 from privet.data.parsing import (
     as_texts,
@@ -189,12 +190,15 @@ class Cells:
         """Say what is wrong with a cell, and what can be done about it."""
         assert self.kind is not None
         name, kind = self.name, self.kind
+        like, cell = looks_like(cell), quoted(cell)
         what, declare = f"{self._at(row)}: {cell!r}", f"declare it: categorical = [{name!r}]"
         if kind != CATEGORY:
             what += f" is not a {kind}"
-        elif self._codes:
-            what += f" is no category, as {next(iter(self._codes))!r} above it is"
-        like = looks_like(cell)
+        elif like != "category":
+            what += f" looks like a {like}"
+        else:
+            above = f", as {quoted(next(iter(self._codes)))!r} above it is" if self._codes else ""
+            what += f" is no category{above}"
         if like == "number" and kind.name in ("number", "category"):
             advice = "write numbers without separators of thousands, or say decimal = ','"
         elif like == "date" or kind.name in ("date", "time"):

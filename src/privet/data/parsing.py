@@ -24,6 +24,7 @@ _ZONE = r"(Z|[+-][0-9]{2}(:?[0-9]{2})?)$"
 # What is no number or date to us, and was meant to be one.
 _GROUPED = r"^[+-]?[0-9]{1,3}([,.' \x{00A0}\x{202F}][0-9]{3})+([.,][0-9]+)?$|^[+-]?[0-9]*,[0-9]+$"
 _DATED = r"^[0-9]{1,4}[./-][0-9]{1,2}[./-][0-9]{1,4}([ T].*)?$"
+_EXACT = 2.0**53  # below it, a double that is a whole number is no other's rounding
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 
@@ -178,9 +179,12 @@ def as_texts(cells: pa.Array) -> pa.Array:
     if pa.types.is_floating(cells.type):
         values = cells.cast(pa.float64()).to_numpy(zero_copy_only=False)
         gone = np.isnan(values)
-        odd = np.flatnonzero(~gone & (values != np.floor(values)))
+        whole = (values == np.floor(values)) & (np.abs(values) < _EXACT)
+        odd = np.flatnonzero(~gone & ~whole)
         if len(odd):
-            raise DataError(f"{values[odd[0]]:g} is a fraction, which is no category")
+            raise DataError(
+                f"{values[odd[0]]:g} is a fraction, or not exact as one, which is no category"
+            )
         cells = pa.array(np.where(gone, 0, values).astype(np.int64), mask=gone)
     if pa.types.is_boolean(cells.type):
         return pc.if_else(cells, "true", "false").cast(pa.large_string())

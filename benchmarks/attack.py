@@ -41,7 +41,7 @@ from privet.runtime.correlations import LiveSource
 from privet.runtime.party import Party
 from privet.runtime.roles import DEALER, run_dealer
 from privet.runtime.runtime import Runtime
-from privet.terms.objective import OBJECTIVES
+from privet.terms.objectives import OBJECTIVES
 from privet.terms.params import Params
 from privet.transport.memory import memory_channels
 

@@ -17,7 +17,7 @@ from privet.arithmetic.rings import Z64
 from privet.boosting.federation import SUITES
 from privet.runtime.counter import cost_of
 from privet.runtime.runtime import Runtime
-from privet.terms.objective import OBJECTIVES
+from privet.terms.objectives import OBJECTIVES
 from tests.runtime.harness import check_count, play
 
 PAGE = Path(__file__).parents[1] / "docs" / "development.md"
@@ -32,7 +32,7 @@ from privet.runtime.recipes import Product
 """,
     "objective": """
 from privet.arrays import FloatArray
-from privet.terms.objective import OBJECTIVES, Classification
+from privet.terms.objectives import OBJECTIVES, Classification
 """,
     "suite": """
 from privet.boosting.federation import SUITES

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.base import clone
-from sklearn.datasets import load_breast_cancer
+from sklearn.datasets import load_breast_cancer, load_iris
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -198,6 +198,25 @@ def test_classes_may_be_anything(cancer: tuple[pd.DataFrame, pd.Series]) -> None
     proba = model.predict_proba(X)
     assert proba.shape == (569, 2)
     assert np.abs(proba.sum(axis=1) - 1).max() <= 2**-52
+
+
+@pytest.mark.parametrize("protocol", ["plain", "masked"])
+def test_several_classes(protocol: str) -> None:
+    X, y = load_iris(return_X_y=True)
+    words = np.array(["setosa", "versicolor", "virginica"])[y]
+    model = PrivetClassifier(protocol=protocol, partition=2, tables=3, depth=3).fit(X, words)
+    assert model.classes_.tolist() == ["setosa", "versicolor", "virginica"]
+    assert model.model_.leaf_values.shape == (3, 3, 8)
+    assert model.score(X, words) >= 0.97
+    proba = model.predict_proba(X)
+    assert proba.shape == (150, 3)
+    assert np.abs(proba.sum(axis=1) - 1).max() <= 2**-50
+    assert (model.classes_[proba.argmax(axis=1)] == model.predict(X)).all()
+
+
+def test_more_classes_than_there_can_be() -> None:
+    with pytest.raises(DataError, match="y has 33 classes, and there are 32 at most"):
+        PrivetClassifier(protocol="plain").fit(np.ones((66, 1)), np.arange(66) % 33)
 
 
 def test_missing_values_are_learned_from() -> None:

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils import check_array
-from sklearn.utils.multiclass import check_classification_targets, type_of_target
+from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import (
     assert_all_finite,
     check_consistent_length,
@@ -31,6 +31,7 @@ from privet.boosting.trainer import DEFAULT_PROTOCOL, train
 from privet.data.partition import N_PARTIES
 from privet.errors import DataError, ParameterError
 from privet.terms.cuts import Cuts
+from privet.terms.objectives import MOST_CLASSES, by_class, likeliest
 from privet.terms.params import Params, hyper_parameters, spelled_out
 
 _CHECKS: dict[str, Any] = {"dtype": np.float64, "ensure_all_finite": "allow-nan"}
@@ -107,8 +108,8 @@ class FederatedEstimator(BaseEstimator):
         """The position of every feature of the model among the columns given to `fit`."""
         return np.concatenate([np.asarray(p, dtype=np.intp) for p in self.partition_.values()])
 
-    def _fit(self, X: Any, label: FloatArray, task: str) -> None:
-        params = self._params(task)
+    def _fit(self, X: Any, label: FloatArray, task: str, classes: int = 2) -> None:
+        params = self._params(task, classes)
         X, partition = self._join(X)
         check_consistent_length(X, label)
         names = getattr(self, "feature_names_in_", [f"x{i}" for i in range(X.shape[1])])
@@ -121,8 +122,8 @@ class FederatedEstimator(BaseEstimator):
         self.model_: Model = train(parties, label, params, self.protocol, cuts=self.cuts)
         self.partition_ = partition
 
-    def _params(self, task: str) -> Params:
-        values: dict[str, object] = {"task": task}
+    def _params(self, task: str, classes: int) -> Params:
+        values: dict[str, object] = {"task": task, "classes": classes}
         for name, field in hyper_parameters().items():
             # A grid search hands over numpy's numbers.
             value = getattr(self, name)
@@ -234,35 +235,26 @@ class PrivetRegressor(RegressorMixin, FederatedEstimator):
 
 
 class PrivetClassifier(ClassifierMixin, FederatedEstimator):
-    """Gradient boosted decision tables for one of two classes; see `FederatedEstimator`."""
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.classifier_tags.multi_class = False
-        return tags
+    """Gradient boosted decision tables for one of 2 to 32 classes; see `FederatedEstimator`."""
 
     def fit(self, X: Any, y: Any) -> Self:
         """Train on one table `X`, or on a list of one table per party, and the label `y`."""
         label = _label_column(y)
         check_classification_targets(label)
-        if type_of_target(label, input_name="y") != "binary":
-            raise DataError(
-                "Only binary classification is supported. The type of the target is "
-                f"{type_of_target(label)}."
-            )
         classes, codes = np.unique(label, return_inverse=True)
-        self._fit(X, codes.astype(np.float64), "classification")
+        if len(classes) > MOST_CLASSES:
+            raise DataError(f"y has {len(classes)} classes, and there are {MOST_CLASSES} at most")
+        self._fit(X, codes.astype(np.float64), "classification", max(2, len(classes)))
         self.classes_ = classes
         return self
 
     def predict_proba(self, X: Any) -> FloatArray:
-        """Return the probabilities of both classes, in the order of `classes_`."""
-        probability = self._predict(X)
-        return np.stack((1.0 - probability, probability), axis=1)
+        """Return the probability of each class, in the order of `classes_`: a row a sample."""
+        return by_class(self._predict(X))
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
-        """Return the likelier class of every sample."""
-        chosen = (self._predict(X) >= 0.5).astype(np.intp)
+        """Return the likeliest class of every sample."""
+        chosen = likeliest(self._predict(X))
         result: npt.NDArray[Any] = self.classes_[chosen]
         return result
 

@@ -25,7 +25,7 @@ from privet.runtime.counter import Cost, cost_of
 from privet.runtime.launcher import simulate
 from privet.runtime.runtime import Runtime
 from privet.suites.paper.table import best_test
-from privet.terms.objective import sigmoid
+from privet.terms.objectives import OBJECTIVES, sigmoid
 from privet.terms.params import Params
 from privet.terms.plan import Ownership, Plan
 
@@ -245,7 +245,7 @@ def test_predictions_of_new_data_go_to_the_agreed_recipient(recipient: int) -> N
     program, inputs = trial([2, 1, 2], 0, task="regression")
     parts = [result.part for result in simulate(program, 3, inputs).results]
     new = np.random.default_rng(3).normal(size=(5, 40))
-    query = Query("paper", "regression", (2, 2, 40), 2, recipient, 12)
+    query = Query("paper", OBJECTIVES["regression"], (2, 2, 40), 2, recipient, 12)
     own = [new[:2], new[2:3], new[3:]]
     data = list(zip(parts, own, strict=True))
     outcome = simulate(partial(ask, query=query), 3, data)

@@ -1,94 +1,182 @@
-"""The axis of outputs: an objective of three, from the label to predictions, touching nothing else.
-
-Nothing of this is offered yet. It shows that the reference, the masked suite, parts and predictions
-take any number of outputs.
-"""
+"""Several outputs: one of K classes, from the label to predictions, in the clear and on shares."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
 
-from privet import ParameterError, Params
+from privet import DataError, ParameterError, Params
 from privet.arrays import FloatArray
-from privet.boosting.binning import bucket_columns
-from privet.boosting.estimate import Estimate
+from privet.boosting.binning import BucketedColumns, bucket_columns
+from privet.boosting.estimate import Estimate, estimate
+from privet.boosting.federation import Federation
+from privet.boosting.model import Feature, Model
 from privet.boosting.part import join
-from privet.boosting.trainer import train, train_federated
-from privet.terms.objective import OBJECTIVES, Classification, sigmoid
+from privet.boosting.trainer import Federated, train, train_federated
 
 N = 200
-OUTPUTS = 3
+OWNED = (slice(0, 2), slice(2, 4), slice(4, 6))
 
 
-class OneOfThree(Classification):
-    """One class against the rest, three times, with a table for all."""
+@dataclass(frozen=True)
+class Trained:
+    """The same training in the clear and on shares."""
 
-    name = "one of three"
-    outputs = OUTPUTS
+    classes: int
+    columns: FloatArray
+    label: FloatArray
+    plain: Model
+    found: Federated
+    estimate: Estimate
 
-    def check_values(self, label: FloatArray) -> None:
-        assert np.isin(label, range(OUTPUTS)).all()
+    @property
+    def model(self) -> Model:
+        """What the parts on shares make."""
+        return join(self.found.parts)
 
-    def targets(self, label: FloatArray) -> FloatArray:
-        found: FloatArray = (label == np.arange(OUTPUTS)[:, None]).astype(np.float64)
-        return found
-
-    def prediction(self, score: FloatArray) -> FloatArray:
-        p = sigmoid(score)
-        shares: FloatArray = p / p.sum(axis=0)
-        return shares
-
-
-@pytest.fixture(autouse=True)
-def _known() -> Iterator[None]:
-    OBJECTIVES[OneOfThree.name] = OneOfThree()
-    yield
-    del OBJECTIVES[OneOfThree.name]
+    @property
+    def metered(self) -> tuple[int, int, int]:
+        """A participant's rounds, bytes between all of them, and bytes from the dealer."""
+        sums = np.zeros((3,), dtype=int)
+        for meter in self.found.outcome.meters:
+            for within in ("setup", "table"):
+                online, offline = meter.total("online", within), meter.total("offline", within)
+                sums += online.rounds, online.sent, offline.received
+        rounds, online_bytes, offline_bytes = sums.tolist()
+        return rounds // len(OWNED), online_bytes, offline_bytes
 
 
-def test_three_outputs() -> None:
-    rng = np.random.default_rng(0)
-    columns = rng.normal(size=(6, N))
-    label = np.digitize(columns[0] + 0.7 * columns[3], [-0.5, 0.5]).astype(np.float64)
-    params = Params(task=OneOfThree.name, tables=3, depth=3, buckets=8)
-    names = [f"x{j}" for j in range(6)]
-    owned = [slice(0, 2), slice(2, 4), slice(4, 6)]
-    parties = [
-        bucket_columns(f"party{k}", names[own], columns[own], 8) for k, own in enumerate(owned)
+def bucketed(columns: FloatArray, buckets: int) -> list[BucketedColumns]:
+    names = [f"x{j}" for j in range(len(columns))]
+    return [
+        bucket_columns(f"party{k}", names[own], columns[own], buckets)
+        for k, own in enumerate(OWNED)
     ]
-    plain = train(parties, label, params)
+
+
+def labelled(classes: int, n: int = N) -> tuple[FloatArray, FloatArray]:
+    rng = np.random.default_rng(classes)
+    columns = rng.normal(size=(6, n))
+    order = np.argsort([1.0, 0.6, 0.3, 0.8, 0.5, 0.2] @ columns)
+    label = np.empty(n)
+    label[order] = np.arange(n) * classes // n
+    return columns, label
+
+
+@pytest.fixture(scope="module", params=[2, 3, 7, 10])
+def trained(request: pytest.FixtureRequest) -> Trained:
+    classes = request.param
+    columns, label = labelled(classes)
+    params = Params(task="classification", classes=classes, tables=3, depth=3, buckets=8)
+    parties = bucketed(columns, 8)
     estimates: list[Estimate] = []
     found = train_federated(
         parties,
         label,
         params,
         "masked",
-        new_columns=[columns[own] for own in owned],
+        new_columns=[columns[own] for own in OWNED],
         on_estimate=estimates.append,
     )
-    model = join(found.parts)
-    assert model.leaf_values.shape == (3, OUTPUTS, 8)
-    assert model.same_tests(plain, columns) == 1.0
-    assert np.abs(model.leaf_values - plain.leaf_values).max() < 1e-4
-    assert found.predictions is not None
-    assert found.predictions.shape == (OUTPUTS, N)
-    # Rounded to 2^-10 in the score, of which a probability is at most a quarter.
-    assert np.abs(found.predictions - plain.predict(columns)).max() < 2**-11
-    rounds = [
-        traffic.rounds
-        for step, traffic in found.outcome.meters[0].online.items()
-        if not step.startswith("predict")
-    ]
-    assert estimates[0].rounds == sum(rounds)
+    return Trained(classes, columns, label, train(parties, label, params), found, estimates[0])
 
 
-def test_the_paper_s_protocol_learns_one() -> None:
-    columns = np.random.default_rng(0).normal(size=(2, N))
-    params = Params(task=OneOfThree.name, tables=1, depth=1, buckets=4)
-    parties = [bucket_columns(f"party{k}", [f"x{k}"], columns[[k]], 4) for k in range(2)]
-    label = (np.arange(N) % OUTPUTS).astype(np.float64)
-    with pytest.raises(ParameterError, match="paper learns one output, and one of three has 3"):
-        train_federated(parties, label, params, "paper")
+def test_masked_learns_what_the_reference_learns(trained: Trained) -> None:
+    outputs = 1 if trained.classes == 2 else trained.classes
+    assert trained.model.leaf_values.shape == (3, outputs, 8)
+    assert trained.model.same_tests(trained.plain, trained.columns) == 1.0
+    assert np.abs(trained.model.leaf_values - trained.plain.leaf_values).max() < 1e-4
+
+
+def test_predictions_are_those_of_the_reference(trained: Trained) -> None:
+    predicted, expected = trained.found.predictions, trained.plain.predict(trained.columns)
+    assert predicted is not None
+    shape = (N,) if trained.classes == 2 else (trained.classes, N)
+    assert predicted.shape == expected.shape == shape
+    # Rounded to 2^-10 in the score, of which a probability against the rest is at most a quarter;
+    # put in proportion, at most one: p / sum(p) moves by the logarithm of p, with two signs.
+    assert np.abs(predicted - expected).max() < 2**-11
+    if trained.classes > 2:
+        assert predicted.sum(axis=0) == pytest.approx(np.ones(N))
+
+
+def estimated(classes: int, n_parties: int) -> Estimate:
+    """Count a training like those above, over so many participants."""
+    names = tuple(f"party{k}" for k in range(n_parties))
+    federation = Federation(
+        protocol="masked",
+        params=Params(task="classification", classes=classes, tables=3, depth=3, buckets=8),
+        parties=names,
+        features=tuple(Feature(f"x{j}", names[j * n_parties // 6]) for j in range(6)),
+        active=n_parties - 1,
+        prediction_bits=10,
+        cut_counts=(7,) * 6,
+    )
+    return estimate(federation, federation.plan(N))
+
+
+def test_what_classes_cost(trained: Trained) -> None:
+    """As it was counted before; of bytes, products and memory, at most K times that of two."""
+    cost, two = trained.estimate, estimated(2, 3)
+    assert cost == estimated(trained.classes, 3)
+    assert (cost.rounds, cost.online, cost.offline) == trained.metered
+    outputs = 1 if trained.classes == 2 else trained.classes
+    assert cost.online <= outputs * two.online
+    assert cost.offline <= outputs * two.offline
+    assert cost.memory <= outputs * two.memory
+    assert cost.multiplications == outputs * two.multiplications
+
+
+@pytest.mark.parametrize("classes", [3, 7, 10, 32])
+def test_several_classes_take_the_openings_of_two(classes: int) -> None:
+    """Between two participants each takes a delay; between more, a long one takes two."""
+    assert estimated(classes, 2).rounds == estimated(2, 2).rounds
+    assert estimated(2, 3).rounds <= estimated(classes, 3).rounds <= 2 * estimated(2, 2).rounds
+
+
+def test_a_table_by_hand() -> None:
+    """One class against the rest, K times; one test for all of them, of the best sum."""
+    columns, label = labelled(4, 60)
+    params = Params(task="classification", classes=4, tables=2, depth=1, buckets=4)
+    parties = bucketed(columns, 4)
+    model = train(parties, label, params)
+    buckets = np.concatenate([party.buckets for party in parties])
+    score = np.zeros((4, 60))
+    for table in range(2):
+        p = 1 / (1 + np.exp(-score))
+        g = p - np.array([label == k for k in range(4)])
+        h = p * (1 - p)
+        gains = {}
+        for j in range(6):
+            for cut in range(3):
+                sides = [buckets[j] <= cut, buckets[j] > cut]
+                gains[j, cut] = sum(
+                    g[k, side].sum() ** 2 / (h[k, side].sum() + 1.0)
+                    for k in range(4)
+                    for side in sides
+                )
+        feature, cut = max(gains, key=lambda test: gains[test])
+        assert (model.feature[table, 0], model.bucket[table, 0]) == (feature, cut)
+        for leaf, side in enumerate((buckets[feature] <= cut, buckets[feature] > cut)):
+            step = -0.3 * g[:, side].sum(axis=1) / (h[:, side].sum(axis=1) + 1.0)
+            assert model.leaf_values[table, :, leaf] == pytest.approx(step)
+            score[:, side] += step[:, None]
+    assert model.score(columns) == pytest.approx(score)
+    p = 1 / (1 + np.exp(-score))
+    assert model.predict(columns) == pytest.approx(p / p.sum(axis=0))
+
+
+def test_a_class_without_a_row() -> None:
+    columns, label = labelled(3)
+    params = Params(task="classification", classes=4, tables=1, depth=1, buckets=4)
+    with pytest.raises(DataError, match="no row of 200 has the label 3"):
+        train_federated(bucketed(columns, 4), label, params, "masked")
+
+
+def test_the_paper_s_protocol_learns_two_classes() -> None:
+    columns, label = labelled(3)
+    params = Params(task="classification", classes=3, tables=1, depth=1, buckets=4)
+    with pytest.raises(ParameterError, match="paper has one score a sample, and 3 are needed"):
+        train_federated(bucketed(columns, 4), label, params, "paper")

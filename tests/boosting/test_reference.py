@@ -17,7 +17,7 @@ from privet.arrays import BucketArray, FloatArray
 from privet.boosting.binning import BucketedColumns, bucket_columns
 from privet.boosting.reference import best_test, bucket_sums, candidate_scores, summable, train
 from privet.data.partition import split_rows
-from privet.terms.objective import OBJECTIVES
+from privet.terms.objectives import OBJECTIVES
 
 
 def naive_table(

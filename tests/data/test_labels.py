@@ -1,4 +1,4 @@
-"""Labels: numbers, or two classes of any kind."""
+"""Labels: numbers, or classes of any kind."""
 
 from __future__ import annotations
 
@@ -36,9 +36,12 @@ def labelled(cells: list[Any]) -> Frame:
         ([True, False, True], None, [1, 0, 1], ["false", "true"]),
         ([0, 1, 1], "0", [1, 0, 0], ["1", "0"]),
         ([1.5, 2.5, 1.5], None, [0, 1, 0], ["1.5", "2.5"]),
+        (["c", "a", "b", "a"], None, [2, 0, 1, 0], ["a", "b", "c"]),
+        ([30, 4, -1, 4], None, [2, 1, 0, 1], ["-1", "4", "30"]),
+        (list(range(32)), None, list(range(32)), [str(k) for k in range(32)]),
     ],
 )
-def test_two_classes(
+def test_classes(
     cells: list[Any], positive: str | None, label: list[float], classes: list[str]
 ) -> None:
     frame, found = settle_label(labelled(cells), "classification", positive)
@@ -58,8 +61,9 @@ def test_a_regression_takes_numbers_as_they_are() -> None:
     ("cells", "task", "positive", "complaint"),
     [
         (["a", "a"], "classification", None, r"has 1 value, 'a' \(row 1\): a classification"),
-        (["a", "b", "c"], "classification", None, r"has 3 values, 'a' .* 'c' \(row 3\): a cl"),
-        ([1, 2, 3], "classification", None, "has 3 values, '1' \\(row 1\\), '2' "),
+        (list(range(33)), "classification", None, r"has 33 values, '0' \(row 1\), .* '7' \(row 8"),
+        (list(range(33)), "classification", None, "and 25 more: a classification has 32 classes"),
+        (["a", "b", "c"], "classification", "a", "positive: is for two classes, not 3"),
         (["a", "b"], "classification", "c", "the label has no value 'c'; it has 'a', 'b'"),
         (["a", "", "b"], "classification", None, r"label of row 2 is missing; .* \(1 of 3"),
         (["a", "b"], "regression", None, "the label is a category, and a regression needs"),
@@ -73,6 +77,26 @@ def test_labels_that_cannot_be_learned(
 ) -> None:
     with pytest.raises(DataError, match=complaint):
         settle_label(labelled(cells), task, positive)
+
+
+@pytest.mark.parametrize(
+    ("cells", "agreed", "complaint"),
+    [
+        (
+            ["b", "a", "b", "c"],
+            2,
+            r"has 3 values, 'a' \(row 2\), 'b' \(row 1\), 'c' \(row 4\): all agreed on 2 classes; "
+            "set classes = 3 in everybody's job, or put",
+        ),
+        ([1, 2, 1], 3, "has 2 values, .* agreed on 3 classes; set classes = 2 .*, or get rows of"),
+    ],
+)
+def test_another_number_of_classes_than_agreed(
+    cells: list[Any], agreed: int, complaint: str
+) -> None:
+    with pytest.raises(DataError, match=complaint):
+        settle_label(labelled(cells), "classification", agreed=agreed)
+    settle_label(labelled(cells), "classification", agreed=len(set(cells)))
 
 
 def test_the_task_that_a_label_seems_to_ask_for() -> None:

@@ -79,12 +79,25 @@ def test_an_unstratified_split_stays_as_it_was(frame: Frame) -> None:
 
 def test_a_class_of_one_row_cannot_be_in_both_parts(frame: Frame) -> None:
     lone = replace(frame, label=np.array([1.0] + [0.0] * 9))
-    with pytest.raises(DataError, match=r"the label 1 is that of a single row.* do not stratify"):
+    with pytest.raises(DataError, match=r"the label 1 is that of row 1 alone.* do not stratify"):
         split_rows(lone, stratify=True)
+    with pytest.raises(DataError, match=r"the label 'ill' is that of row 1 alone"):
+        split_rows(lone, stratify=True, classes=["well", "ill"])
     with pytest.raises(DataError, match="no label to stratify by"):
         split_rows(replace(frame, label=None), stratify=True)
     with pytest.raises(ParameterError, match=r"^test-size: .*number of classes"):
         split_rows(replace(frame, label=np.arange(10.0) % 2), 0.1, stratify=True)
+
+
+def test_every_named_class_has_training_rows(frame: Frame) -> None:
+    """Rows 3 and 9 are the test rows of this split."""
+    label = np.zeros(10)
+    label[4], label[8] = 1, 2
+    complaint = "all rows with the label 'elm' were set aside for testing: get more .*, or stratify"
+    with pytest.raises(DataError, match=complaint):
+        split_rows(replace(frame, label=label), classes=["ash", "oak", "elm"])
+    label[8], label[5] = 0, 2
+    split_rows(replace(frame, label=label), classes=["ash", "oak", "elm"])
 
 
 def test_columns_are_spread_evenly_with_the_label_at_the_last(frame: Frame) -> None:

@@ -25,7 +25,7 @@ from privet.files.job import Job
 from privet.files.part_file import load_part
 from privet.laboratory.local_federation import LocalFederation, free_ports
 from privet.runtime.counter import cost_of
-from privet.terms.objective import sigmoid
+from privet.terms.objectives import sigmoid
 from tests.federation.harness import NAMES, change, model_of, prepare, rows, run
 
 

@@ -15,7 +15,7 @@ from privet.laboratory.experiment import evaluate, train_on
 from privet.runtime.counter import Counter
 from privet.suites.paper.suite import PaperSuite
 from privet.suites.suite import OwnData
-from privet.terms.objective import OBJECTIVES, sigmoid
+from privet.terms.objectives import OBJECTIVES, sigmoid
 from privet.terms.params import Params
 from privet.terms.plan import Ownership, Plan
 from tests.boosting.test_federation import within
@@ -161,6 +161,21 @@ def test_the_id_column_is_no_feature(tmp_path: Path) -> None:
     path = _write(tmp_path / "t.csv", [i % 2 for i in range(40)])
     model, _ = run(plain(data=str(path), n_parties=2))
     assert model.feature_names == ("a", "b")
+
+
+def test_several_classes(tmp_path: Path) -> None:
+    """By their names, from a file to the report; on shares as in the clear."""
+    names = ["oak", "ash", "elm", "fir"]
+    path = _write(tmp_path / "t.csv", [names[(i % 5 + i // 40) % 4] for i in range(160)])
+    experiment = in_threads(data=str(path), n_parties=2, params={"tables": 3, "depth": 3})
+    model, report = run(experiment)
+    assert report.classes == ["ash", "elm", "fir", "oak"]
+    assert report.params.classes == 4
+    assert report.stratified
+    assert model.leaf_values.shape == (3, 4, 8)
+    assert set(report.metrics) == {"accuracy", "log_loss", "auc"}
+    assert report.metrics == pytest.approx(report.plain_metrics, abs=1e-3)
+    assert report.same_tests == 1.0
 
 
 def test_misaligned_parties_do_not_train() -> None:

@@ -30,7 +30,7 @@ from privet.federation.keeping import Keeper, receive_seeds
 from privet.runtime.roles import DEALER
 from privet.runtime.runtime import Runtime
 from privet.suites.masked.tournament import _stages
-from privet.terms.objective import OBJECTIVES
+from privet.terms.objectives import OBJECTIVES
 from privet.terms.params import Params
 from privet.terms.plan import Plan
 from privet.transport.memory import memory_channels
@@ -271,7 +271,8 @@ def prediction(
         )
         data.append((part, [rng.normal(size=(1, size)) for size in sizes]))
     queries = tuple(
-        Query(protocol, "classification", (2, 2, size), n - 1, recipient, bits) for size in sizes
+        Query(protocol, OBJECTIVES["classification"], (2, 2, size), n - 1, recipient, bits)
+        for size in sizes
     )
     return Prediction(names, queries), data
 

@@ -8,19 +8,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from privet import DataError
+from privet import DataError, ModelError, ParameterError
 from privet.arithmetic.rings import Z64, signed
 from privet.arithmetic.shares import Share
-from privet.terms.objective import (
+from privet.terms.objective import Functions, Objective, SharedReal
+from privet.terms.objectives import (
     OBJECTIVES,
-    Functions,
-    Objective,
-    SharedReal,
+    by_class,
+    likeliest,
     objective_for,
+    objective_of,
+    objective_with,
     sigmoid,
 )
 
 REGRESSION, CLASSIFICATION = OBJECTIVES["regression"], OBJECTIVES["classification"]
+THREE = objective_of("classification", 3)
+ALL = pytest.mark.parametrize(
+    "objective", [*OBJECTIVES.values(), THREE], ids=[*OBJECTIVES, "three classes"]
+)
 
 
 @pytest.mark.parametrize(
@@ -34,6 +40,9 @@ REGRESSION, CLASSIFICATION = OBJECTIVES["regression"], OBJECTIVES["classificatio
         ([3.0, -1e101], REGRESSION, "row 2 is -1e.101; above 1e.100"),
         ([1.0, 1.0, 1.0], CLASSIFICATION, "single class"),
         ([0.0, 1.0, 2.0], CLASSIFICATION, "row 3 is 2; .* needs 0 and 1"),
+        ([0.0, 1.0, 2.0, 3.0], THREE, "row 4 is 3; 3 classes are 0 to 2"),
+        ([0.0, 1.5, 2.0], THREE, "row 2 is 1.5; 3 classes are 0 to 2"),
+        ([0.0, 2.0, 2.0], THREE, "no row of 3 has the label 1"),
     ],
 )
 def test_labels_that_cannot_be_learned(
@@ -50,7 +59,7 @@ def test_a_label_is_one_column(objective: Objective) -> None:
     objective.check_label(np.array([0.0, 1.0, 1.0]))
 
 
-@pytest.mark.parametrize("objective", OBJECTIVES.values(), ids=list(OBJECTIVES))
+@ALL
 @given(st.floats(-20, 20), st.sampled_from([0.0, 1.0]))
 def test_gradients_are_the_derivatives_of_the_loss(
     objective: Objective, score: float, label: float
@@ -59,16 +68,17 @@ def test_gradients_are_the_derivatives_of_the_loss(
     step = 1e-5
 
     def at(x: float) -> tuple[float, float]:
-        scores = np.full(target.shape, x)
+        scores = np.full(target.shape, score)
+        scores[0] = x
         g, _ = objective.derivatives(scores, target)
-        return objective.mean_loss(scores, target), g[0, 0]
+        return objective.mean_loss(scores, target) * objective.outputs, g[0, 0]
 
     g, h = objective.derivatives(np.full(target.shape, score), target)
-    assert g.shape == h.shape == target.shape == (1, 1)
+    assert g.shape == h.shape == target.shape == (objective.outputs, 1)
     (loss_up, g_up), (loss_down, g_down) = at(score + step), at(score - step)
     # A central difference is off by step^2/6 times the third derivative of the loss (at most 0.1),
     # and by the rounding of the loss (at most 400, in double precision) over 2 * step.
-    rounding = 2**-53 * 400 / step
+    rounding = 2**-53 * 400 * objective.outputs / step
     assert abs((loss_up - loss_down) / (2 * step) - g[0, 0]) <= step**2 / 60 + rounding
     assert abs((g_up - g_down) / (2 * step) - h[0, 0]) <= step**2 / 6 + rounding
 
@@ -104,7 +114,7 @@ def decoded(x: SharedReal) -> np.ndarray:
     return signed(x.share.part) / 2.0**x.bits
 
 
-@pytest.mark.parametrize("objective", OBJECTIVES.values(), ids=list(OBJECTIVES))
+@ALL
 @pytest.mark.parametrize("bits", [(26, 26), (26, 30), (30, 26)])
 def test_derivatives_on_shares_are_those_in_the_clear(
     objective: Objective, bits: tuple[int, int]
@@ -133,7 +143,7 @@ def test_numbers_with_more_and_fewer_fraction_bits() -> None:
     assert signed(x.at(6).part).tolist() == [96, -144]
 
 
-@pytest.mark.parametrize("objective", OBJECTIVES.values(), ids=list(OBJECTIVES))
+@ALL
 def test_bounds_hold(objective: Objective) -> None:
     """Of every derivative, whatever the score; a regression's are of a label in its unit."""
     rng = np.random.default_rng(0)
@@ -144,8 +154,9 @@ def test_bounds_hold(objective: Objective) -> None:
         assert h.min() >= 0
         assert Fraction(h.max()) <= objective.largest_curvature
         if not objective.own_unit:
-            bound = objective.largest_sum(g.size, Fraction(1), 8, centred=True)
-            assert max(g[g > 0].sum(), -g[g < 0].sum()) <= bound
+            bound = objective.largest_sum(g.shape[1], Fraction(1), 8, centred=True)
+            for output in g:
+                assert max(output[output > 0].sum(), -output[output < 0].sum()) <= bound
     assert objective.largest_weight & (objective.largest_weight - 1) == 0
 
 
@@ -173,6 +184,52 @@ def test_what_scores_say() -> None:
     found = CLASSIFICATION.metrics(label, np.array([0.1, 0.6, 0.4]))
     assert found == {"accuracy": pytest.approx(2 / 3), "auc": 1.0}
     assert CLASSIFICATION.metrics(np.ones(3), np.ones(3)) == {"accuracy": 1.0, "auc": None}
+
+
+def test_several_classes() -> None:
+    assert [objective_of("classification", k).outputs for k in (2, 3, 32)] == [1, 3, 32]
+    label = np.array([2.0, 0.0, 1.0])
+    assert THREE.targets(label).tolist() == [[0, 1, 0], [0, 0, 1], [1, 0, 0]]
+    assert THREE.start(label) == 0.0
+    scores = np.array([[0.0, -50.0, 3.0], [0.0, -49.0, 0.0], [0.0, -800.0, 0.0]])
+    with np.errstate(under="ignore", over="raise", divide="raise", invalid="raise"):
+        found = THREE.prediction(scores)
+    assert found.sum(axis=0) == pytest.approx(np.ones(3), abs=1e-15)
+    assert found[:, 0] == pytest.approx(np.ones(3) / 3)
+    # Where all are tiny, exp(score) is what one class has against the rest.
+    assert found[:, 1] == pytest.approx([1 / (1 + math.e), math.e / (1 + math.e), 0.0])
+    p = sigmoid(scores[:, 2])
+    assert found[:, 2] == pytest.approx(p / p.sum())
+    assert likeliest(found).tolist() == [2, 1, 0]
+    assert by_class(found).shape == (3, 3)
+    assert by_class(np.array([0.25, 1.0])).tolist() == [[0.75, 0.25], [0.0, 1.0]]
+    assert likeliest(np.array([0.25, 0.5, 1.0])).tolist() == [0, 1, 1]
+
+
+def test_metrics_of_several_classes() -> None:
+    label = np.array([0.0, 1.0, 2.0, 2.0])
+    predicted = np.array([[0.5, 0.3, 0.1, 0.6], [0.25, 0.4, 0.2, 0.2], [0.25, 0.3, 0.7, 0.2]])
+    found = THREE.metrics(label, predicted)
+    loss = -np.mean(np.log([0.5, 0.4, 0.7, 0.2]))
+    # Of class 0, one of three samples is ranked above its own; of class 2, two of four pairs are
+    # in order, of which 0.2 is below both.
+    auc = (2 / 3 + 1.0 + 2 / 4) / 3
+    assert found == pytest.approx({"accuracy": 0.75, "log_loss": loss, "auc": auc})
+    assert THREE.metrics(label[:2], predicted[:, :2])["auc"] is None
+    assert THREE.metric == "accuracy"
+    assert THREE.smaller_is_better == {"log_loss"}
+
+
+def test_the_objective_of_a_model() -> None:
+    """From its number of outputs: two classes have one."""
+    for outputs, objective in ((1, CLASSIFICATION), (3, THREE)):
+        found = objective_with("classification", outputs)
+        assert (type(found), found.outputs) == (type(objective), outputs)
+    for task, outputs in (("classification", 2), ("classification", 33), ("regression", 3)):
+        with pytest.raises(ModelError, match=f"a {task} does not have {outputs} outputs"):
+            objective_with(task, outputs)
+    with pytest.raises(ParameterError, match="classes: a regression is not one of 3 classes"):
+        objective_of("regression", 3)
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES.values(), ids=list(OBJECTIVES))

@@ -15,10 +15,13 @@ from privet import Experiment, ParameterError, Params, PrivetClassifier, PrivetR
 from privet.cli.app import app
 from privet.cli.simulate import simulate
 from privet.files.job import Job
-from privet.terms.objective import OBJECTIVES
+from privet.terms.objectives import OBJECTIVES
 from privet.terms.params import hyper_parameters, spelled_out
 
-DEFAULTS = {name: field.default for name, field in Params.model_fields.items() if name != "task"}
+LEARNED = ("task", "classes")
+DEFAULTS = {
+    name: field.default for name, field in Params.model_fields.items() if name not in LEARNED
+}
 ESTIMATORS = (PrivetClassifier, PrivetRegressor)
 # For every hyper-parameter, another value than its default.
 OTHERS: dict[str, Any] = {
@@ -42,6 +45,7 @@ def test_the_list() -> None:
         "base_score": None,
     }
     assert Params.model_fields["task"].default is PydanticUndefined
+    assert Params.model_fields["classes"].default == 2
     assert {name: field.default for name, field in hyper_parameters().items()} == DEFAULTS
     assert OTHERS.keys() == DEFAULTS.keys()
     assert all(OTHERS[name] != default for name, default in DEFAULTS.items())

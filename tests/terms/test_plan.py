@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from privet import Params
-from privet.terms.objective import OBJECTIVES
+from privet.terms.objectives import OBJECTIVES
 from privet.terms.plan import Ownership, Plan
 
 OWNERSHIP = Ownership((0, 2, 0, 1, 2), 2)

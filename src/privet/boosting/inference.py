@@ -19,7 +19,7 @@ from privet.boosting.part import GUARD_BITS, LabelUnit, ModelPart
 from privet.gates.rounding import round_off
 from privet.runtime.runtime import Runtime
 from privet.suites.suite import AppliedTests
-from privet.terms.objective import OBJECTIVES
+from privet.terms.objective import Objective
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Query:
     """A batch to predict, as all participants and the dealer know it."""
 
     protocol: str
-    task: str
+    objective: Objective
     shape: tuple[int, int, int]
     """(tables, depth, n_samples)."""
     active: int
@@ -69,7 +69,7 @@ def predict(
     Reveals: the rounded scores to the recipient.
     """
     tables, depth, n_samples = query.shape
-    objective = OBJECTIVES[query.task]
+    objective = query.objective
     with runtime.step("predict"):
         leaves = Share.unknown((tables, objective.outputs, 1 << depth), Z32)
         tests = AppliedTests(query.shape, None, None)

@@ -15,7 +15,8 @@ from privet.config import printable
 from privet.data.encoder import Encoder
 from privet.data.kinds import NUMBER
 from privet.errors import DataError, ModelError
-from privet.terms.objective import LARGEST, OBJECTIVES, Objective
+from privet.terms.objective import LARGEST, Objective
+from privet.terms.objectives import OBJECTIVES, objective_with
 
 # The arrays of a model and their types; a model holds copies that cannot be written to.
 _ARRAYS = {
@@ -81,11 +82,14 @@ class Model:
             raise ModelError("features, buckets and thresholds differ in number")
         if self.task not in OBJECTIVES:
             raise ModelError(f"{self.task!r} is none of {', '.join(OBJECTIVES)}")
+        if self.base_score.ndim != 1:
+            raise ModelError("base scores are not one number for each output")
         outputs = self.objective.outputs
         if self.leaf_values.shape != (tables, outputs, 1 << depth):
-            raise ModelError(f"{depth} tests need {1 << depth} leaf values in every table")
-        if self.base_score.shape != (outputs,):
-            raise ModelError(f"a {self.task} has {outputs} base score(s)")
+            raise ModelError(
+                f"{depth} tests need {1 << depth} leaf values for each of {outputs} output(s) in "
+                "every table"
+            )
         if self.feature.min() < 0 or self.feature.max() >= len(self.features):
             raise ModelError(f"a test names a feature that is not one of the {len(self.features)}")
         if self.encoders and self.feature_names != tuple(
@@ -112,7 +116,7 @@ class Model:
     @property
     def objective(self) -> Objective:
         """What was learned."""
-        return OBJECTIVES[self.task]
+        return objective_with(self.task, len(self.base_score))
 
     @property
     def feature_names(self) -> tuple[str, ...]:
@@ -163,7 +167,7 @@ class Model:
         return result
 
     def predict(self, columns: FloatArray) -> FloatArray:
-        """Return what the scores say of every sample: a value, or the probability of class 1."""
+        """Return what the scores say of every sample: a value, or probabilities of classes."""
         return self.objective.prediction(self.score(columns))
 
     def _check_columns(self, columns: FloatArray) -> None:

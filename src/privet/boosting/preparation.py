@@ -20,7 +20,7 @@ class Prepared:
     columns: BucketedColumns
     label: FloatArray | None
     classes: tuple[str, ...]
-    """The names of the label's classes, if it has any: the positive one is the last."""
+    """The names of the label's classes, if it has any: of two, the positive one is the last."""
     encoders: tuple[Encoder, ...]
     """What makes features of new rows."""
 
@@ -29,7 +29,7 @@ def prepare(owner: str, frame: Frame, params: Params, positive: str | None = Non
     """Settle what the label's classes are, make features of the columns, and bucket these."""
     classes: list[str] = []
     if frame.label is not None:
-        frame, classes = settle_label(frame, params.task, positive)
+        frame, classes = settle_label(frame, params.task, positive, params.classes)
     encoders = learn(frame, params.buckets)
     features = encode(frame, encoders)
     columns = bucket_columns(owner, features.names, features.columns, params.buckets)

@@ -51,7 +51,7 @@ class Trial:
             shape = (self.plan.params.tables, self.plan.params.depth, self.n_new)
             bits = self.federation.prediction_bits
             query = Query(
-                self.federation.protocol, self.plan.params.task, shape, active, active, bits
+                self.federation.protocol, self.plan.objective, shape, active, active, bits
             )
             unit = tell_unit(runtime, query, part)
             predictions = predict(runtime, query, self.federation.parties, part, new, unit)

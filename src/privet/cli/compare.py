@@ -100,5 +100,5 @@ def _decimals(means: list[float | None]) -> int:
 
 def _in_words(value: Measured, decimals: int, sign: str = "") -> str:
     if value.mean is None or value.high is None:
-        return "undefined: one class"
+        return "undefined: a class has no row"
     return f"{value.mean:{sign},.{decimals}f} ± {value.high - value.mean:,.{decimals}f}"

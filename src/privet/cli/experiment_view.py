@@ -39,7 +39,13 @@ def show_experiment(model: Model, report: Report) -> None:
         highlight=False,
         markup=False,
     )
-    if report.classes:
+    if len(report.classes) > 2:
+        console.print(
+            f"{len(report.classes)} classes: {', '.join(map(repr, report.classes))}",
+            highlight=False,
+            markup=False,
+        )
+    elif report.classes:
         *others, positive = report.classes
         console.print(
             f"positive class: {positive!r}, not {' or '.join(map(repr, others))} (--positive)",
@@ -63,7 +69,7 @@ def show_experiment(model: Model, report: Report) -> None:
 
 
 def _metric(value: float | None) -> str:
-    return "undefined: one class" if value is None else f"{value:.4f}"
+    return "undefined: a class has no row" if value is None else f"{value:.4f}"
 
 
 def _show_costs(console: Console, report: Report) -> None:

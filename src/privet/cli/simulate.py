@@ -37,7 +37,7 @@ from privet.laboratory.comparison import N_SPLITS
 from privet.laboratory.experiment import Experiment, run
 from privet.laboratory.scenario import Scenario
 from privet.runtime.network import NETWORKS
-from privet.terms.objective import OBJECTIVES
+from privet.terms.objectives import OBJECTIVES
 from privet.terms.params import spelled_out
 
 _CLEAR = "everything that is compared is trained in the clear"

@@ -21,6 +21,7 @@ _CREDIT_COLUMNS = (
     *(f"BILL_AMT{month}" for month in range(1, 7)),
     *(f"PAY_AMT{month}" for month in range(1, 7)),
 )
+_TWO = ("0", "1")
 
 
 @dataclass(frozen=True)
@@ -31,8 +32,8 @@ class DataSet:
     task: str
     """The name of the objective."""
     frame: Frame
-    classes: tuple[str, ...] = ("0", "1")
-    """The names of the label's classes, if it has any: the positive one is the last."""
+    classes: tuple[str, ...] = ()
+    """The names of the label's classes, if it has any: of two, the positive one is the last."""
 
 
 def load_dataset(name: str) -> DataSet:
@@ -50,9 +51,8 @@ def _breast_cancer() -> DataSet:
     from sklearn import datasets
 
     bunch = datasets.load_breast_cancer()
-    return DataSet(
-        "breast-cancer", "classification", _frame(bunch.data, bunch.target, bunch.feature_names)
-    )
+    frame = _frame(bunch.data, bunch.target, bunch.feature_names)
+    return DataSet("breast-cancer", "classification", frame, _TWO)
 
 
 def _california() -> DataSet:
@@ -72,7 +72,7 @@ def _credit() -> DataSet:
         bunch = datasets.fetch_openml(data_id=42477, as_frame=False, parser="liac-arff")
         return _frame(bunch.data.astype(float), bunch.target.astype(float), _CREDIT_COLUMNS)
 
-    return DataSet("credit", "classification", _real("credit_default.csv.gz", fetch))
+    return DataSet("credit", "classification", _real("credit_default.csv.gz", fetch), _TWO)
 
 
 def _real(file_name: str, fetch: Callable[[], Frame]) -> Frame:
@@ -105,7 +105,7 @@ def _synthetic_classification(name: str, n_features: int, seed: int) -> DataSet:
     data, target = datasets.make_classification(
         n_samples=20_000, n_features=n_features, n_informative=10, random_state=seed
     )
-    return DataSet(name, "classification", _frame(data, target))
+    return DataSet(name, "classification", _frame(data, target), _TWO)
 
 
 def _frame(data: np.ndarray, target: np.ndarray, names: Iterable[object] | None = None) -> Frame:

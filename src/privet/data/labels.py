@@ -9,23 +9,26 @@ import numpy as np
 from privet.data.frame import Frame, listing
 from privet.data.kinds import NUMBER, Content
 from privet.errors import DataError
-from privet.terms.objective import OBJECTIVES
+from privet.terms.objectives import MOST_CLASSES, OBJECTIVES
 
 _SHOWN = 8
 
 
 def task_of(frame: Frame) -> str:
-    """Return what a label seems to ask for: text and two values are classes, all else numbers."""
+    """Return what a label seems to ask for: text, and 0 and 1, are classes, all else numbers."""
     assert frame.label is not None
     if frame.label_content.kind.name in ("category", "boolean"):
         return "classification"
     return "classification" if np.isin(frame.label, (0.0, 1.0)).all() else "regression"
 
 
-def settle_label(frame: Frame, task: str, positive: str | None = None) -> tuple[Frame, list[str]]:
+def settle_label(
+    frame: Frame, task: str, positive: str | None = None, agreed: int | None = None
+) -> tuple[Frame, list[str]]:
     """Return a frame whose label is what a task takes, and the names of the classes.
 
-    Classes are in the order of their names or numbers, or the one named positive is the last.
+    Classes are in the order of their names or numbers, or the one of two named positive is the
+    last. There must be as many as were agreed on, if that was done.
     """
     label, content = frame.label, frame.label_content
     assert label is not None
@@ -49,20 +52,39 @@ def settle_label(frame: Frame, task: str, positive: str | None = None) -> tuple[
     values = np.unique(label)
     named = {_name(content, value): value for value in values}
     classes = sorted(named) if content.texts else list(named)
-    if len(classes) != 2:
-        first = {name: int(np.argmax(label == value)) + 1 for name, value in named.items()}
-        shown = ", ".join(f"{name!r} (row {first[name]})" for name in classes[:_SHOWN])
+    complaint = _complaint(len(classes), agreed)
+    if complaint:
+        first = {name: int(np.argmax(label == named[name])) + 1 for name in classes[:_SHOWN]}
+        shown = ", ".join(f"{name!r} (row {row})" for name, row in first.items())
         more = f" and {len(classes) - _SHOWN} more" if len(classes) > _SHOWN else ""
         raise DataError(
-            f"the label has {len(classes)} value{'s' * (len(classes) != 1)}, {shown}{more}: a "
-            "classification needs two"
+            f"the label has {len(classes)} value{'s' * (len(classes) != 1)}, {shown}{more}: "
+            f"{complaint}"
         )
     if positive is not None:
+        if len(classes) > 2:
+            raise DataError(f"positive: is for two classes, not {len(classes)}; leave it out")
         if positive not in classes:
             raise DataError(f"the label has no value {positive!r}; it has {listing(classes)}")
         classes.sort(key=lambda name: name == positive)
-    coded = (label == named[classes[1]]).astype(np.float64)
+    place = {named[name]: k for k, name in enumerate(classes)}
+    codes = np.array([place[value] for value in values], dtype=np.float64)
+    coded = codes[np.searchsorted(values, label)]
     return replace(frame, label=coded, label_content=Content(NUMBER)), classes
+
+
+def _complaint(found: int, agreed: int | None) -> str:
+    """Say what is wrong with so many classes, if anything is."""
+    if found < 2:
+        return "a classification needs two or more"
+    if found > MOST_CLASSES:
+        return f"a classification has {MOST_CLASSES} classes at most; is it a regression?"
+    if agreed is None or found == agreed:
+        return ""
+    advice = f"set classes = {found} in everybody's job"
+    if found > agreed:
+        return f"all agreed on {agreed} classes; {advice}, or put values together"
+    return f"all agreed on {agreed} classes; {advice}, or get rows of those that are missing"
 
 
 def _name(content: Content, value: float) -> str:

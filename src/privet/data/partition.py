@@ -43,11 +43,17 @@ class PartyFrame:
 
 
 def split_rows(
-    frame: Frame, test_size: float = TEST_SIZE, seed: int = 0, *, stratify: bool = False
+    frame: Frame,
+    test_size: float = TEST_SIZE,
+    seed: int = 0,
+    *,
+    stratify: bool = False,
+    classes: Sequence[str] = (),
 ) -> tuple[Frame, Frame]:
     """Return training and test rows, shuffled by `seed`.
 
     Stratified, both have the same share of each class of the label, as nearly as numbers allow.
+    Where classes are named, each has training rows.
     """
     from sklearn.model_selection import train_test_split
 
@@ -55,29 +61,37 @@ def split_rows(
         raise ParameterError(f"test-size: must be between 0 and 1, got {test_size:g}")
     if frame.n_samples < 4:
         raise DataError(f"{frame.n_samples} rows are too few to set some aside for testing")
-    classes = None
+    label = frame.label
     if stratify:
-        if frame.label is None:
+        if label is None:
             raise DataError("there is no label to stratify by")
-        classes = frame.label
-        _check_classes(classes)
+        _check_classes(label, classes)
+    by = label if stratify else None
     try:
         train, test = train_test_split(
-            np.arange(frame.n_samples), test_size=test_size, random_state=seed, stratify=classes
+            np.arange(frame.n_samples), test_size=test_size, random_state=seed, stratify=by
         )
     except ValueError as error:
         raise ParameterError(f"test-size: {error}") from None
+    for k, name in enumerate(classes):
+        if label is not None and not (label[train] == k).any():
+            raise DataError(
+                f"all rows with the label {name!r} were set aside for testing: get more such rows, "
+                "or stratify"
+            )
     return frame.take(train), frame.take(test)
 
 
-def _check_classes(label: FloatArray) -> None:
+def _check_classes(label: FloatArray, classes: Sequence[str]) -> None:
     """Raise DataError unless every class has a row for either part."""
     values, counts = np.unique(label, return_counts=True)
     rarest = int(np.argmin(counts))
     if counts[rarest] < 2:
+        value = values[rarest]
+        named = repr(classes[int(value)]) if classes else f"{value:g}"
         raise DataError(
-            f"the label {values[rarest]:g} is that of a single row, which cannot be in training "
-            "and test alike: get more such rows, or do not stratify"
+            f"the label {named} is that of row {np.argmax(label == value) + 1} alone, which cannot "
+            "be in training and test alike: get more such rows, or do not stratify"
         )
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from privet.arrays import FloatArray
 from privet.config import quoted
 from privet.errors import PeerMisbehavedError
@@ -14,7 +12,7 @@ from privet.federation.messages import pack, receive, send, unpack
 from privet.files.job import Job
 from privet.files.part_file import PartFile
 from privet.runtime.party import Party
-from privet.terms.objective import OBJECTIVES
+from privet.terms.objectives import by_class, likeliest
 from privet.transport.channel import Channel
 
 
@@ -24,7 +22,8 @@ def tell_classes(runtime: Party, channel: Channel, job: Job, file: PartFile) -> 
     Reveals: the names to the recipient, if it is not the active participant, who has them.
     """
     active, recipient = job.names[job.active], job.names[job.recipient_index]
-    if not OBJECTIVES[job.task].has_classes or active == recipient:
+    params = job.hyper_parameters()
+    if not params.objective.has_classes or active == recipient:
         return file.classes
     runtime.ledger.record("names of the classes", (recipient,), 1, "predict")
     if channel.name == active:
@@ -35,7 +34,7 @@ def tell_classes(runtime: Party, channel: Channel, job: Job, file: PartFile) -> 
         names = unpack(receive(channel, active))
     except ValueError:
         names = []
-    if len(names) < 2:
+    if len(names) != params.classes:
         raise PeerMisbehavedError(active, "told what are no names of classes")
     return tuple(quoted(name, 1000) for name in names)
 
@@ -49,12 +48,10 @@ class ByClass:
     """Of each class, a row a sample: (n_samples, n_classes)."""
 
     @classmethod
-    def of(cls, classes: Sequence[str], positive: FloatArray) -> ByClass:
-        """Return what the probability of the last of two classes says."""
-        return cls(tuple(classes), np.stack((1.0 - positive, positive), axis=1))
+    def of(cls, classes: Sequence[str], predicted: FloatArray) -> ByClass:
+        """Return what an objective's predictions say."""
+        return cls(tuple(classes), by_class(predicted))
 
     def likeliest(self) -> list[str]:
-        """Return the class of each sample: the later one, of two that are alike."""
-        last = self.probabilities.shape[1] - 1
-        found = last - np.argmax(self.probabilities[:, ::-1], axis=1)
-        return [self.classes[k] for k in found]
+        """Return the class of each sample."""
+        return [self.classes[k] for k in likeliest(self.probabilities.T)]

@@ -26,9 +26,9 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-import numpy as np
 from pydantic import Field, ValidationError
 
+from privet.arrays import FloatArray
 from privet.config import Checked, explain
 from privet.errors import ParameterError, UnavailableError
 from privet.federation.classes import ByClass
@@ -56,10 +56,10 @@ def _read(body: bytes, parts: Sequence[str]) -> Sequence[Id]:
     return ids
 
 
-def _told(predictions: Sequence[float], classes: tuple[str, ...]) -> dict[str, Any]:
+def _told(predictions: FloatArray, classes: tuple[str, ...]) -> dict[str, Any]:
     if not classes:
-        return {"predictions": predictions}
-    found = ByClass.of(classes, np.array(predictions))
+        return {"predictions": predictions.tolist()}
+    found = ByClass.of(classes, predictions)
     return {
         "classes": list(classes),
         "predictions": found.likeliest(),

@@ -83,7 +83,7 @@ class Table:
         frame = party.read_rows(job)
         if frame.label is not None:
             with naming(party.data.where):
-                settle_label(frame, job.task, party.data.positive)
+                settle_label(frame, job.task, party.data.positive, job.classes)
         assert frame.ids is not None
         alignments = alignments_of(job, frame.ids, party.folder)
         if not job.align:

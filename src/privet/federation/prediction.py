@@ -35,13 +35,14 @@ class Predictions:
 
     ids: Ids
     values: FloatArray
-    """Values, or probabilities of the last class."""
+    """Values, (n_samples,); probabilities of the last of two classes, or of each of more: (K,
+    n_samples)."""
     classes: tuple[str, ...] = ()
 
     def to_csv(self) -> bytes:
         """Return a table of the ids, as their owner writes them, and of the predictions.
 
-        Of a classification: the class that is likelier, and the probability of each.
+        Of a classification: the class that is likeliest, and the probability of each.
         """
         names, columns = ["prediction"], [self.values.tolist()]
         if self.classes:
@@ -125,4 +126,4 @@ def predict_batch(
         return report, Predictions(ids, values, classes)
     as_in_our_table = np.argsort(common.rows)
     chosen = ids.take(common.rows[as_in_our_table])
-    return report, Predictions(chosen, values[as_in_our_table], classes)
+    return report, Predictions(chosen, values[..., as_in_our_table], classes)

@@ -8,6 +8,10 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
+from privet.arrays import FloatArray
+
 MOST_ROWS = 10_000
 """Requests are taken together up to so many rows; a larger one goes alone."""
 MOST_BYTES = 1 << 22
@@ -28,8 +32,8 @@ class Request:
     """Some ids that somebody wants predictions of."""
 
     ids: Sequence[Id]
-    predictions: list[float] = field(default_factory=list)
-    """Values, or probabilities of the last class."""
+    predictions: FloatArray = field(default_factory=lambda: np.empty(0))
+    """Values, or probabilities of the last of two classes; or of each of more: (K, ids)."""
     unknown: dict[str, list[str]] = field(default_factory=dict)
     """Ids that somebody does not have, and who, if that is known."""
     answered: threading.Event = field(default_factory=threading.Event)

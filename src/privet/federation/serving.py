@@ -105,6 +105,8 @@ class _Service(ABC):
         self._job = job
         self._channel = channel
         self._queue = queue
+        outputs = job.hyper_parameters().objective.outputs
+        self._of_a_row = (outputs,) if outputs > 1 else ()
         self._recipient = job.names[job.recipient_index]
         self._peers = [name for name in job.names if name != channel.name]
         assert frame.ids is not None
@@ -181,19 +183,20 @@ class _Service(ABC):
         """Give every request its own predictions, or the ids that somebody does not have."""
         assert self._queue is not None
         served = self._queue.served
-        values = np.full(len(known.to_all), np.nan)
-        values[known.to_all] = [] if predictions is None else predictions
+        values = np.full((*self._of_a_row, len(known.to_all)), np.nan)
+        if predictions is not None:
+            values[..., known.to_all] = predictions
         start = 0
         for request in requests:
             end = start + len(request.ids)
-            request.predictions = values[start:end].tolist()
+            request.predictions = values[..., start:end]
             for position in np.flatnonzero(~known.to_all[start:end]).tolist():
                 lacking = [n for n, has in known.by_name.items() if not has[start + position]]
                 request.unknown[", ".join(parts_of(request.ids[position]))] = lacking
             request.answered.set()
             served.requests += 1
             start = end
-        served.rows += len(values)
+        served.rows += len(known.to_all)
         served.batches += 1
         served.seconds += seconds
 

@@ -39,7 +39,6 @@ from privet.errors import ParameterError
 from privet.files.id_terms import IdTerms
 from privet.runtime.roles import DEALER
 from privet.terms.cuts import Cuts
-from privet.terms.objective import OBJECTIVES
 from privet.terms.params import Params, Task
 from privet.transport.mesh import Member
 
@@ -85,6 +84,8 @@ class Job(Config):
 
     name: str
     task: Task
+    classes: int = 2
+    """How many values the label of a classification has, 2 to 32. All learn it, and no names."""
     protocol: str = DEFAULT_PROTOCOL
     recipient: str = ""
     """Who receives predictions: the active participant, if nobody else is named."""
@@ -143,7 +144,9 @@ class Job(Config):
         cuts_of(self.protocol, self.cuts)
         if self.recipient and self.recipient not in names:
             raise ValueError(f"recipient: {self.recipient!r} is none of {', '.join(names)}")
-        self.hyper_parameters()
+        params = self.hyper_parameters()
+        if SUITES[self.protocol].one_output and params.objective.outputs > 1:
+            raise ValueError(f"classes: the protocol {self.protocol} has two, not {params.classes}")
         return self
 
     @property
@@ -165,7 +168,7 @@ class Job(Config):
     def revealed_bits(self) -> int:
         """The fraction bits that predictions are revealed with."""
         bits = self.prediction_bits
-        return OBJECTIVES[self.task].prediction_bits if bits is None else bits
+        return self.hyper_parameters().objective.prediction_bits if bits is None else bits
 
     @property
     def told_cuts(self) -> Cuts:
@@ -174,10 +177,13 @@ class Job(Config):
 
     def hyper_parameters(self) -> Params:
         """Return the hyper-parameters, the defaults among them."""
-        if "task" in self.params:
-            raise ParameterError("params.task: is the job's own key, not one of params")
+        learned = {"task": self.task, "classes": self.classes}
+        for key in learned:
+            if key in self.params:
+                raise ParameterError(f"params.{key}: is the job's own key, not one of params")
+        Params.parse(learned)
         try:
-            return Params.parse({"task": self.task, **self.params})
+            return Params.parse({**learned, **self.params})
         except ParameterError as error:
             raise ParameterError(f"params.{error}") from None
 
@@ -233,7 +239,7 @@ class Job(Config):
         params = self.hyper_parameters()
         return Query(
             protocol=self.protocol,
-            task=self.task,
+            objective=params.objective,
             shape=(params.tables, params.depth, samples),
             active=self.active,
             recipient=self.recipient_index,

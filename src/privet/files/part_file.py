@@ -54,7 +54,8 @@ class PartFile:
     encoders: tuple[Encoder, ...]
     """What its columns were, and what makes features of new rows."""
     classes: tuple[str, ...] = ()
-    """The label's classes, at the active participant of a classification: the positive one last."""
+    """The label's classes, at the active participant of a classification; of two, the positive one
+    is the last."""
 
     @property
     def model(self) -> str:

@@ -14,7 +14,7 @@ from privet.config import Checked
 from privet.errors import ModelError
 from privet.files.records import FeatureRecord, Name
 from privet.files.streams import Column, Columns, Values, batch_of
-from privet.terms.objective import OBJECTIVES
+from privet.terms.objectives import objective_with
 from privet.terms.params import Task
 
 MOST_OUTPUTS = 1000
@@ -106,8 +106,7 @@ def read_part(header: PartHeader, tables: Sequence[Values]) -> ModelPart:
         raise ModelError(f"thresholds of other tests than {header.party}'s")
     if bucket.min() < -1 or bucket.max() >= _MOST_BUCKETS:
         raise ModelError("a test names a bucket that cannot be")
-    if header.outputs != OBJECTIVES[header.task].outputs:
-        raise ModelError(f"a {header.task} of {header.outputs} output(s)")
+    objective_with(header.task, header.outputs)
     unit = header.unit
     return ModelPart(
         protocol=header.protocol,

@@ -12,10 +12,10 @@ import numpy as np
 from privet.arrays import FloatArray
 from privet.boosting.reference import OnTable
 from privet.boosting.trainer import DEFAULT_PROTOCOL, PLAIN
-from privet.data.partition import Holdings, PartyFrame, hand_out, split_rows
+from privet.data.partition import Holdings, PartyFrame, hand_out
 from privet.errors import ParameterError
 from privet.federation.party_report import Reported
-from privet.laboratory.experiment import evaluate, load, train_on
+from privet.laboratory.experiment import evaluate, load, set_aside, train_on
 from privet.laboratory.scenario import Scenario
 from privet.terms.objective import Objective
 from privet.terms.params import Params
@@ -128,7 +128,7 @@ def compare(
     watch = _Watch([_width(held, group) for group in groups * splits], params.tables, on_progress)
     scores: dict[tuple[str, ...], list[dict[str, float | None]]] = {group: [] for group in groups}
     for seed in seeds:
-        rows, test = split_rows(data.frame, scenario.test_size, seed, stratify=stratified)
+        rows, test = set_aside(data, scenario, seed, stratified)
         for group in groups:
             chosen = {name: held[name] for name in group}
             found = _predict(hand_out(rows, chosen), hand_out(test, chosen), params, watch.on_table)
@@ -226,12 +226,14 @@ def _gains(
 def _predict(
     parties: Sequence[PartyFrame], new: Sequence[PartyFrame], params: Params, on_table: OnTable
 ) -> FloatArray:
-    """Train a group's model and predict new rows; without a column, by the mean of the label."""
+    """Train a group's model and predict new rows; without a column, by the mean of the targets."""
     if any(party.frame.names for party in parties):
         return train_on(parties, new, params, PLAIN, on_table=on_table).predictions
     label = parties[-1].frame.label
     assert label is not None
-    return np.full(new[-1].frame.n_samples, label.mean())
+    means = params.objective.targets(label).mean(axis=1, keepdims=True)
+    predicted = np.repeat(means, new[-1].frame.n_samples, axis=1)
+    return predicted if len(predicted) > 1 else predicted[0]
 
 
 class _Watch:

@@ -20,6 +20,7 @@ from privet.data.datasets import DataSet
 from privet.data.encoding import encode
 from privet.data.frame import Frame
 from privet.data.partition import PartyFrame, check_aligned, hand_out, split_rows
+from privet.data.sources.source import naming
 from privet.errors import DataError
 from privet.federation.party_report import Reveal, reveals
 from privet.laboratory import costs
@@ -60,9 +61,7 @@ def run(
     data, params = load(experiment)
     stratified = experiment.stratified(params.objective)
     held = experiment.holdings(data.frame)
-    train_rows, test_rows = split_rows(
-        data.frame, experiment.test_size, experiment.seed, stratify=stratified
-    )
+    train_rows, test_rows = set_aside(data, experiment, experiment.seed, stratified)
     parties, new = hand_out(train_rows, held), hand_out(test_rows, held)
     protocol = experiment.protocol
     cuts = cuts_of(protocol if protocol in SUITES else DEFAULT_PROTOCOL, experiment.cuts)
@@ -92,7 +91,7 @@ def run(
         n_features=len(model.features),
         seed=experiment.seed,
         stratified=stratified,
-        classes=list(data.classes) if params.objective.has_classes else [],
+        classes=list(data.classes),
         warnings=list(data.frame.warnings),
         params=params,
         metrics=evaluate(params.objective, trained.predictions, test_rows),
@@ -124,7 +123,18 @@ def _dealer(experiment: Experiment, network: Network) -> str:
 def load(scenario: Scenario) -> tuple[DataSet, Params]:
     """Return the data, with a label that can be learned, and the hyper-parameters."""
     data = scenario.load()
-    return data, Params.parse({"task": data.task, **scenario.params})
+    classes = {"classes": len(data.classes)} if data.classes else {}
+    return data, Params.parse({"task": data.task, **classes, **scenario.params})
+
+
+def set_aside(
+    data: DataSet, scenario: Scenario, seed: int, stratified: bool
+) -> tuple[Frame, Frame]:
+    """Return training rows, of every class, and test rows."""
+    with naming(data.name):
+        return split_rows(
+            data.frame, scenario.test_size, seed, stratify=stratified, classes=data.classes
+        )
 
 
 @dataclass(frozen=True)

@@ -81,12 +81,14 @@ class Report(Reported):
     stratified: bool = False
     """Whether training and test rows have the same share of each class."""
     classes: list[str] = Field(default_factory=list)
-    """Of the label, if it has any: the positive one is the last."""
+    """Of the label, if it has any: of two, the positive one is the last."""
     warnings: list[str] = Field(default_factory=list)
     """What there is to know of the table."""
     params: Params
     metrics: dict[str, float | None]
-    """On the test rows: rmse; or accuracy and auc (null where the test rows have one class)."""
+    """On the test rows: rmse; or accuracy and auc (null where the test rows have one class); or, of
+    more than two classes, accuracy, log_loss and auc, the mean of each class against the rest (null
+    where the test rows lack a class)."""
     plain_metrics: dict[str, float | None]
     """The same of the model that `plain` trains on the same rows with the same parameters."""
     same_tests: float

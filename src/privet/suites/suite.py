@@ -65,6 +65,8 @@ class Suite(ABC):
     """How leaf values, over Z64, and scores are encoded."""
     has_loss: ClassVar[bool] = False
     """Whether it can reveal the training loss."""
+    one_output: ClassVar[bool] = False
+    """Whether it learns one score a sample alone: a number, or one of two classes."""
     publishes: ClassVar[bool] = False
     """Whether it publishes masked indicators, which can be kept for another training."""
     cuts: ClassVar[tuple[Cuts, ...]] = ("hidden",)

@@ -9,12 +9,14 @@ import inspect
 from collections.abc import Callable
 from typing import Annotated, Any, TypeVar
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, model_validator
 from pydantic.fields import FieldInfo
+from typing_extensions import Self
 
 from privet.arrays import FloatArray
 from privet.config import Config, quoted
-from privet.terms.objective import LARGEST, OBJECTIVES, Objective
+from privet.terms.objective import LARGEST, Objective
+from privet.terms.objectives import MOST_CLASSES, OBJECTIVES, objective_of
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -39,6 +41,9 @@ class Params(Config):
 
     task: Task
     """The objective's name."""
+    classes: Annotated[int, Field(ge=2, le=MOST_CLASSES)] = 2
+    """How many values the label of a classification has. All know, since every one of them has
+    scores of its own, unless there are two."""
     tables: Annotated[int, Field(ge=1, le=10_000, description="How many decision tables.")] = 50
     """T: trained one after the other."""
     depth: Annotated[int, Field(ge=1, le=10, description="How many tests in a table, 1 to 10.")] = 5
@@ -65,10 +70,15 @@ class Params(Config):
     """None: the label's mean in a regression, which only the label's holder needs to know; 0 in a
     classification."""
 
+    @model_validator(mode="after")
+    def _has_an_objective(self) -> Self:
+        objective_of(self.task, self.classes)
+        return self
+
     @property
     def objective(self) -> Objective:
         """What is learned."""
-        return OBJECTIVES[self.task]
+        return objective_of(self.task, self.classes)
 
     def start(self, label: FloatArray) -> float:
         """Return the score that all samples start from."""
@@ -86,8 +96,9 @@ class Params(Config):
 
 
 def hyper_parameters() -> dict[str, FieldInfo]:
-    """Return the hyper-parameters that have a default, by name."""
-    return {name: field for name, field in Params.model_fields.items() if name != "task"}
+    """Return the hyper-parameters that are a matter of choice, by name: not what is learned."""
+    learned = ("task", "classes")
+    return {name: field for name, field in Params.model_fields.items() if name not in learned}
 
 
 def spelled_out(

@@ -23,7 +23,7 @@ from privet.runtime.runtime import Runtime, Things
 from privet.suites.masked.reciprocal import classify, normalised, reciprocal, scaled
 from privet.suites.masked.scales import SQUARE_BITS, Scales
 from privet.suites.masked.tournament import CARRIED, best, stages
-from privet.terms.objective import OBJECTIVES
+from privet.terms.objectives import OBJECTIVES
 from privet.terms.params import Params
 from privet.terms.plan import Ownership, Plan
 from tests.gates.test_gates import split
@@ -295,6 +295,8 @@ def some_scales(draw: Any) -> tuple[Plan, Scales]:
         "depth": draw(st.integers(1, 8)),
         "learning_rate": draw(st.sampled_from([0.01, 0.1, 0.3, 1.0])),
     }
+    if task == "classification":
+        more["classes"] = draw(st.sampled_from([2, 3, 7, 32]))
     if draw(st.booleans()):
         more["base_score"] = draw(st.floats(-3, 3))
     found = plan(task, n_samples, l2, **more)
@@ -310,7 +312,7 @@ all_scales = st.composite(some_scales)()
 
 @given(all_scales)
 def test_scales_leave_no_room_for_overflow(found: tuple[Plan, Scales]) -> None:
-    """Whatever the samples, l2, depth, rate and start that are not refused."""
+    """Whatever the samples, classes, l2, depth, rate and start that are not refused."""
     plan, scales = found
     units, params = scales.units, plan.params
     # What is lifted has two bits to spare, or one if it is never negative.
@@ -408,7 +410,7 @@ def test_squares_that_do_not_fit_are_found_out(found: tuple[Plan, Scales], data:
                 total = float(opened * part)
                 real = np.sqrt(weights * total / factors.astype(float))
                 g = np.floor(real * 2.0**units.g_bits).astype(np.int64)
-                if sum(int(v) for v in g) > units.g_limit:
+                if sum(int(v) for v in g) > units.g_limit * scales.outputs:
                     continue  # there are not so many samples
                 g = g * rng.choice([-1, 1], size)
                 for up in (
@@ -421,6 +423,11 @@ def test_squares_that_do_not_fit_are_found_out(found: tuple[Plan, Scales], data:
                     assert (coarse <= limit) == passes, (shape, klass, part)
                     # And the difference keeps its sign in the ring that it is compared in.
                     assert -(1 << (ring.bits - 1)) <= limit - coarse < 1 << (ring.bits - 1)
+    # All samples in one node, for every output, each with the largest derivative there is.
+    worst = np.zeros(sides, dtype=np.int64)
+    worst[: scales.outputs] = units.g_limit
+    coarse = coarse_sum(scales, worst, np.full(sides, scales.factors[0]), np.ones(sides, int))
+    assert -(1 << (ring.bits - 1)) <= limit - coarse
 
 
 def nasty_labels(n_samples: int, kind: str) -> np.ndarray:

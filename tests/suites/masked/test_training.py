@@ -18,6 +18,7 @@ from privet.boosting.trainer import train, train_federated
 from privet.runtime.counter import Cost
 from privet.runtime.launcher import simulate
 from privet.suites.masked.scales import Scales
+from privet.terms.objectives import OBJECTIVES
 from privet.terms.params import Params
 from tests.boosting.test_federation import (
     N,
@@ -176,7 +177,7 @@ def test_a_prediction_takes_three_rounds(recipient: int) -> None:
     program, inputs = trial([2, 1, 2], 0, "masked", task="classification", tables=4, depth=3)
     parts = [result.part for result in simulate(program, 3, inputs).results]
     new = np.random.default_rng(3).normal(size=(5, 40))
-    query = Query("masked", "classification", (4, 3, 40), 2, recipient, 10)
+    query = Query("masked", OBJECTIVES["classification"], (4, 3, 40), 2, recipient, 10)
     data = list(zip(parts, [new[:2], new[2:3], new[3:]], strict=True))
     outcome = simulate(partial(ask, query=query), 3, data)
     assert_rounded(outcome.results[recipient], join(parts), new, 10, parts[2].unit)

@@ -49,13 +49,16 @@ class Scales:
     classes: int
     """E: how many bounds between classes there are."""
     score_limit: Fraction
-    """No sum of G^2 / y over a level's nodes is larger: as a fact, or a check ends the training."""
+    """No sum of G^2 / y over outputs and a level's nodes is larger: as a fact, or a check ends the
+    training."""
     proven: bool
     """Whether that is a fact."""
     largest_weight: Fraction
     """The largest G / y of a leaf that passes."""
+    outputs: int
+    """K."""
     sides: int
-    """How many G^2 / y add up to the score of a cut, at most."""
+    """How many G^2 / y add up to the score of a cut, at most: over outputs, nodes and sides."""
     rate: Fraction
 
     @classmethod
@@ -70,8 +73,9 @@ class Scales:
             classes += 1
         proven = objective.unit_curvature
         # G^2 / y is at most the sum of g^2 / h. In a regression that is the squared error. In a
-        # classification it is N for a model that knows what it does not know.
-        limit = units.stretch**2 * Fraction(n_samples, 4) if proven else Fraction(4 * n_samples)
+        # classification it is N an output for a model that knows what it does not know.
+        each = units.stretch**2 / 4 if proven else Fraction(4)
+        limit = each * n_samples * objective.outputs
         rate = Fraction(params.learning_rate)
         weight = objective.largest_weight * units.stretch
         scales = cls(
@@ -83,6 +87,7 @@ class Scales:
             score_limit=limit,
             proven=proven,
             largest_weight=weight if proven else min(weight, _JUST_BELOW * LARGEST_SCORE / rate),
+            outputs=objective.outputs,
             sides=objective.outputs * params.leaves,
             rate=rate,
         )
@@ -205,8 +210,10 @@ class Scales:
         """How squares are checked not to pass what they are opened in.
 
         As the bits that G loses, a ring that the sum of a cut's squares cannot leave then, and what
-        that sum must not pass. G is off by up to one unit; by Minkowski's inequality the root of
-        the sum is off by that of the P's, which is a quarter of it at most.
+        that sum must not pass. Nodes share no sample, so that the squares of an output add up to no
+        more than that of the largest sum; outputs have the same samples, so each may. G is off by
+        up to one unit; by Minkowski's inequality the root of the sum is off by that of the P's,
+        which is a quarter of it at most.
         """
         limit = Fraction(1 << (self.square_drop + SQUARE_BITS - 2), 1 << self.square_bits)
         steps = self.sides * self.factors[0]
@@ -215,7 +222,7 @@ class Scales:
         unit = Fraction(2) ** (drop - self.units.g_bits)
         largest = (Fraction(self.units.g_limit, 1 << self.units.g_bits) / unit + 1) ** 2
         most = limit / unit**2
-        ring = integers_modulo(ceil_log2(max(most, largest * self.factors[0])) + 2)
+        ring = integers_modulo(ceil_log2(max(most, self.outputs * largest * self.factors[0])) + 2)
         # The square of the difference of roots; twice their product to 2^-20, rounded up.
         twice = Fraction(_root_below(4 * most * steps * (1 << 40)) + 1, 1 << 20)
         return drop, ring, int(most + steps - twice)

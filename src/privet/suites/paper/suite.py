@@ -24,6 +24,7 @@ class PaperSuite(Suite):
     """Training and inference as the paper describes them."""
 
     encoding = FIXED
+    one_output = True
 
     def __init__(self, runtime: Runtime, plan: Plan, data: OwnData) -> None:
         super().__init__(runtime, plan, data)
@@ -36,8 +37,8 @@ class PaperSuite(Suite):
             raise ParameterError("reveal_loss: the protocol paper has no loss; use masked")
         if plan.objective.outputs > 1:
             raise ParameterError(
-                f"protocol: paper learns one output, and {plan.objective.name} has "
-                f"{plan.objective.outputs}; use masked"
+                f"protocol: paper has one score a sample, and {plan.objective.outputs} are needed, "
+                "one for each class; use masked"
             )
         l2 = plan.params.l2
         if reciprocal_bits(l2) < START_BITS:

@@ -1,0 +1,264 @@
+"""The objectives that there are: a number, one of two classes, one of several."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from fractions import Fraction
+
+import numpy as np
+
+from privet.arrays import FloatArray, IndexArray
+from privet.errors import DataError, ModelError, ParameterError
+from privet.terms.objective import Functions, Objective, SharedReal
+
+MOST_CLASSES = 32
+"""What a table costs grows with the classes."""
+
+
+class Regression(Objective):
+    """A number, by half the squared error."""
+
+    name = "regression"
+    own_unit = True
+    unit_curvature = True
+    largest_curvature = Fraction(1)
+    largest_weight = 8  # a label is at most 4 in size
+    even_start = False
+    prediction_bits = 12
+    metric = "rmse"
+    smaller_is_better = frozenset({"rmse"})
+
+    def largest_sum(self, n_samples: int, l2: Fraction, leaves: int, *, centred: bool) -> Fraction:
+        """Return N/2, or about half of it where scores start from the mean.
+
+        Let q be the sum of squared residuals. The label's unit makes it at most N/4 at first, and
+        training never raises it. A sum of a residuals is at most sqrt(a q), which is N/2. If all of
+        them add up to g, it is at most sqrt(a (N - a) q / N) + (a / N) |g|, by the same inequality
+        for residuals less their mean: N/4 + |g|. From the mean, g is 0 at first; what a leaf of n
+        samples leaves over is at most sqrt(n q_leaf) l2 / (n + l2) <= sqrt(l2 q_leaf) / 2, so all
+        leaves of a table sqrt(l2 leaves q) / 2.
+        """
+        half = Fraction(n_samples, 2)
+        if not centred:
+            return half
+        rest = Fraction(math.isqrt(math.ceil(l2 * leaves * n_samples)) + 1, 4)
+        return min(half, half / 2 + rest)
+
+    def check_values(self, label: FloatArray) -> None:
+        """Refuse a label that is everywhere the same."""
+        if (label == label[0]).all():
+            raise DataError(
+                f"the label is constant, {label[0]:g}, in all {len(label)} rows: there is nothing "
+                "to learn"
+            )
+
+    def start(self, label: FloatArray) -> float:
+        """Return the mean, summed exactly: the order of the samples does not matter."""
+        return math.fsum(label) / len(label)
+
+    def derivatives(self, score: FloatArray, target: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return the residual, and ones."""
+        return score - target, np.ones_like(score)
+
+    def derivatives_on_shares(
+        self, functions: Functions, score: SharedReal, target: SharedReal
+    ) -> tuple[SharedReal, None]:
+        """Return the residual."""
+        return score - target, None
+
+    def mean_loss(self, score: FloatArray, target: FloatArray) -> float:
+        """Return the mean of half the squared error."""
+        return float(np.mean(0.5 * (score - target) ** 2))
+
+    def prediction(self, score: FloatArray) -> FloatArray:
+        """Return the score."""
+        values: FloatArray = score[0]
+        return values
+
+    def metrics(self, label: FloatArray, predicted: FloatArray) -> dict[str, float | None]:
+        """Return the root mean squared error."""
+        from sklearn.metrics import root_mean_squared_error
+
+        return {"rmse": float(root_mean_squared_error(label, predicted))}
+
+
+class Classification(Objective):
+    """One of two classes, by the logistic loss."""
+
+    name = "classification"
+    own_unit = False
+    unit_curvature = False
+    largest_curvature = Fraction(1, 4)
+    # Below, unless more than 64 samples of a leaf are wrong and all but certain.
+    largest_weight = 64
+    even_start = True  # all samples have one of two gradients
+    prediction_bits = 10
+    metric = "auc"
+    has_classes = True
+
+    def largest_sum(self, n_samples: int, l2: Fraction, leaves: int, *, centred: bool) -> Fraction:
+        """Return N: no first derivative is larger than 1."""
+        return Fraction(n_samples)
+
+    def check_values(self, label: FloatArray) -> None:
+        """Refuse what is not 0 and 1, and a single class."""
+        known = np.isin(label, (0.0, 1.0))
+        if not known.all():
+            row = int(np.flatnonzero(~known)[0])
+            raise DataError(
+                f"the label of row {row + 1} is {label[row]:g}; a classification needs 0 and 1"
+            )
+        if (label == label[0]).all():
+            raise DataError(
+                f"the label is of a single class, in all {len(label)} rows: there is nothing to "
+                "learn"
+            )
+
+    def start(self, label: FloatArray) -> float:
+        """Return 0, which says nothing about the label."""
+        return 0.0
+
+    def derivatives(self, score: FloatArray, target: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return p - y and p (1 - p)."""
+        p = sigmoid(score)
+        return p - target, p * (1.0 - p)
+
+    def derivatives_on_shares(
+        self, functions: Functions, score: SharedReal, target: SharedReal
+    ) -> tuple[SharedReal, SharedReal]:
+        """Return p - y and p (1 - p)."""
+        p, slope = functions.sigmoid(score)
+        return p - target, slope
+
+    def mean_loss(self, score: FloatArray, target: FloatArray) -> float:
+        """Return the mean of the logistic loss."""
+        return float(np.mean(np.logaddexp(0.0, score) - target * score))
+
+    def prediction(self, score: FloatArray) -> FloatArray:
+        """Return the probability of class 1."""
+        return sigmoid(score[0])
+
+    def metrics(self, label: FloatArray, predicted: FloatArray) -> dict[str, float | None]:
+        """Return the accuracy, and the area under the curve unless there is one class."""
+        from sklearn.metrics import accuracy_score, roc_auc_score
+
+        one_class = (label == label[0]).all()
+        return {
+            "accuracy": float(accuracy_score(label, likeliest(predicted))),
+            "auc": None if one_class else float(roc_auc_score(label, predicted)),
+        }
+
+
+class OneVsRest(Classification):
+    """One of several classes, by the logistic loss of each against the rest.
+
+    A sample has a score for every class. A table has the same tests for all of them; the score of a
+    cut is the sum of theirs.
+    """
+
+    metric = "accuracy"
+    smaller_is_better = frozenset({"log_loss"})
+
+    def __init__(self, classes: int) -> None:
+        self.outputs = classes
+
+    def check_values(self, label: FloatArray) -> None:
+        """Refuse what is not 0 to K - 1, and a class without a row."""
+        known = np.isin(label, range(self.outputs))
+        if not known.all():
+            row = int(np.flatnonzero(~known)[0])
+            raise DataError(
+                f"the label of row {row + 1} is {label[row]:g}; {self.outputs} classes are 0 to "
+                f"{self.outputs - 1}"
+            )
+        gone = sorted(set(range(self.outputs)) - set(label.astype(int).tolist()))
+        if gone:
+            raise DataError(
+                f"no row of {len(label)} has the label {gone[0]}: there is nothing to learn of it"
+            )
+
+    def targets(self, label: FloatArray) -> FloatArray:
+        """Return 1 for the class of each sample and 0 for the others."""
+        classes = np.arange(self.outputs)[:, None]
+        result: FloatArray = (label == classes).astype(np.float64)
+        return result
+
+    def prediction(self, score: FloatArray) -> FloatArray:
+        """Return the probability of each class, (K, N): in proportion to that against the rest.
+
+        By logarithms, since all of them may be tiny.
+        """
+        logarithms = -np.logaddexp(0.0, -score)
+        parts = np.exp(logarithms - logarithms.max(axis=0))
+        result: FloatArray = parts / parts.sum(axis=0)
+        return result
+
+    def metrics(self, label: FloatArray, predicted: FloatArray) -> dict[str, float | None]:
+        """Return accuracy, log-loss, and the mean area under the curve of a class and the rest.
+
+        The last one where every class has a sample.
+        """
+        from sklearn.metrics import accuracy_score, log_loss, roc_auc_score
+
+        classes = np.arange(self.outputs)
+        everything = bool(np.isin(classes, label).all())
+        areas = [roc_auc_score(label == k, predicted[k]) for k in classes] if everything else None
+        return {
+            "accuracy": float(accuracy_score(label, likeliest(predicted))),
+            "log_loss": float(log_loss(label, predicted.T, labels=classes)),
+            "auc": None if areas is None else float(np.mean(areas)),
+        }
+
+
+def by_class(predicted: FloatArray) -> FloatArray:
+    """Return the probability of each class, (N, K), from what an objective predicts of classes."""
+    if predicted.ndim == 1:
+        return np.stack((1.0 - predicted, predicted), axis=1)
+    return np.ascontiguousarray(predicted.T)
+
+
+def likeliest(predicted: FloatArray) -> IndexArray:
+    """Return the class of each sample: the last one, of several that are alike."""
+    probabilities = by_class(predicted)
+    last = probabilities.shape[1] - 1
+    result: IndexArray = last - np.argmax(probabilities[:, ::-1], axis=1)
+    return result
+
+
+def sigmoid(score: FloatArray) -> FloatArray:
+    """Return 1 / (1 + exp(-score)), without overflow at either end."""
+    result: FloatArray = 0.5 + 0.5 * np.tanh(0.5 * score)
+    return result
+
+
+OBJECTIVES: dict[str, Objective] = {
+    objective.name: objective for objective in (Regression(), Classification())
+}
+"""All objectives, by the name that a job calls them by."""
+SEVERAL: dict[str, Callable[[int], Objective]] = {Classification.name: OneVsRest}
+"""What makes objectives of more than two classes, by the same names."""
+
+
+def objective_of(task: str, classes: int = 2) -> Objective:
+    """Return the objective of a task, for so many classes; raise ParameterError if it has none."""
+    if classes == 2:
+        return OBJECTIVES[task]
+    if task not in SEVERAL:
+        raise ParameterError(f"classes: a {task} is not one of {classes} classes; leave it out")
+    return SEVERAL[task](classes)
+
+
+def objective_with(task: str, outputs: int) -> Objective:
+    """Return the objective of a task with so many scores a sample; raise ModelError for none."""
+    several = task in SEVERAL and 2 < outputs <= MOST_CLASSES
+    found = objective_of(task, outputs if several else 2)
+    if found.outputs != outputs:
+        raise ModelError(f"a {task} does not have {outputs} outputs")
+    return found
+
+
+def objective_for(label: FloatArray) -> Objective:
+    """Return the objective that a label seems to ask for: 0 and 1 alone are classes."""
+    binary = np.isin(label, (0.0, 1.0)).all()
+    return OBJECTIVES["classification" if binary else "regression"]

@@ -42,6 +42,8 @@ def inspect(
         f"{file.part.party}'s part of the model {file.model[:16]} of the job {file.job.name}: "
         f"{file.part.task}, protocol {file.part.protocol}, {file.part.n_tables} tables"
     )
+    if file.classes:
+        console.print(f"classes: {', '.join(map(repr, file.classes))}")
     tests = Table()
     tests.add_column("table", justify="right")
     for level in range(file.part.depth):

@@ -202,8 +202,12 @@ class _Training:
 
 
 def _of_classes(classes: tuple[str, ...]) -> Event:
-    text = " and ".join(f"{name!r} is {number}" for number, name in enumerate(classes))
-    return Event("classes", f"of the label, {text} (positive, in party.toml)", {"classes": classes})
+    if len(classes) > 2:
+        text = f"the label's classes are {', '.join(map(repr, classes))}"
+    else:
+        text = " and ".join(f"{name!r} is {number}" for number, name in enumerate(classes))
+        text = f"of the label, {text} (positive, in party.toml)"
+    return Event("classes", text, {"classes": classes})
 
 
 def _told(data: PartyData, job: Job, tell: Tell) -> list[int] | None:

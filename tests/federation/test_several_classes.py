@@ -1,0 +1,154 @@
+"""One of three classes, through a federation: names to their holder and the recipient alone."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from privet.cli.app import app
+from privet.data.reader import read_frame
+from privet.errors import DataError, ParameterError, PeerMisbehavedError
+from privet.federation.http import endpoint
+from privet.federation.messages import pack
+from privet.files.job import Job
+from privet.files.part_file import load_part
+from privet.laboratory.local_federation import LocalFederation
+from tests.federation.harness import change, model_of, prepare, rows, run
+from tests.federation.test_serving import Service, post
+
+NAMES = ("ash", "elm", "oak")
+
+
+def name_classes(path: Path, names: tuple[str, ...] = NAMES) -> None:
+    """Write names for the labels of a table, by what its last column but one says."""
+    head, *lines = path.read_text().splitlines()
+    cells = [line.split(",") for line in lines]
+    order = np.argsort([float(row[-2]) for row in cells])
+    for place, row in enumerate(order):
+        cells[row][-1] = names[place * len(names) // len(order)]
+    path.write_text("\n".join([head, *(",".join(row) for row in cells)]) + "\n")
+
+
+@pytest.fixture
+def local(tmp_path: Path) -> LocalFederation:
+    found = prepare(tmp_path, tables=3)
+    change(found.job, ("[params]", "classes = 3\n[params]"))
+    name_classes(found.folder / "shop" / "train.csv")
+    return found
+
+
+@pytest.mark.parametrize("recipient", ["bank", "shop"])
+def test_training_and_prediction(local: LocalFederation, recipient: str) -> None:
+    change(local.job, ("classes = 3", f'classes = 3\nrecipient = "{recipient}"'))
+    trained = run(local, "train")
+    trained.checked()
+    told = [event.text for event in trained.events["shop"] if event.kind == "classes"]
+    assert told == ["the label's classes are 'ash', 'elm', 'oak'"]
+    parts = {name: load_part(local.part(name)) for name in local.names}
+    assert (parts["bank"].classes, parts["shop"].classes) == ((), NAMES)
+    assert parts["bank"].part.leaf_shares.shape == (3, 3, 4)
+
+    found = run(local, "predict").checked()
+    (predictions,) = [found[name][1] for name in local.names if found[name][1] is not None]
+    lines = list(csv.reader(predictions.to_csv().decode().splitlines()))
+    assert lines[0] == ["id", "class", *(f"probability of {name}" for name in NAMES)]
+    probabilities = np.array([[float(cell) for cell in line[2:]] for line in lines[1:]])
+    assert probabilities.sum(axis=1) == pytest.approx(np.ones(7), abs=1e-12)
+    expected = model_of(local).predict(rows(2, 7).columns).T
+    assert probabilities == pytest.approx(expected, abs=1e-3)
+    assert [line[1] for line in lines[1:]] == [NAMES[k] for k in np.argmax(probabilities, axis=1)]
+    for name in local.names:
+        reveals = {reveal.what: reveal for reveal in found[name][0].reveals}
+        assert ("names of the classes" in reveals) == (recipient == "bank")
+        assert reveals["predictions"].count == 3 * 7
+        assert reveals["predictions"].to == [recipient]
+
+
+def test_what_inspect_shows(local: LocalFederation) -> None:
+    run(local, "train").checked()
+    for name, names in (("bank", []), ("shop", list(NAMES))):
+        shown = CliRunner().invoke(app, ["inspect", str(local.part(name)), "--json"])
+        assert json.loads(shown.output)["classes"] == names
+        shown = CliRunner().invoke(app, ["inspect", str(local.part(name))])
+        assert ("classes: 'ash', 'elm', 'oak'" in shown.output) == bool(names)
+
+
+def test_a_service(local: LocalFederation) -> None:
+    run(local, "train").checked()
+    service = Service(local)
+    try:
+        with endpoint("127.0.0.1", 0, service.queue, {}) as port:
+            status, answer = post(port, {"ids": ["1-7", "1-0", "1-7"]})
+            missing, _ = post(port, {"ids": ["1-7", "moon"]})
+    finally:
+        service.queue.close("the test is over")
+    service.ended().checked()
+    assert (status, missing) == (200, 404)
+    assert answer["classes"] == list(NAMES)
+    probabilities = np.array(answer["probabilities"])
+    expected = service.model.predict(rows(1).columns[:, [7, 0, 7]]).T
+    assert probabilities == pytest.approx(expected, abs=1e-3)
+    assert answer["predictions"] == [NAMES[k] for k in np.argmax(probabilities, axis=1)]
+
+
+@pytest.mark.parametrize(
+    ("classes", "complaint"),
+    [
+        (2, r"has 3 values, 'ash' \(row \d+\), .* agreed on 2 .* set classes = 3 in every"),
+        (4, "agreed on 4 classes; set classes = 3 .* or get rows of those that are missing"),
+    ],
+)
+def test_the_label_has_other_classes(local: LocalFederation, classes: int, complaint: str) -> None:
+    """Before anybody is met: its holder is told what to do, the others who it is."""
+    change(local.job, ("classes = 3", f"classes = {classes}"))
+    error = run(local, "train").errors["shop"]
+    assert isinstance(error, DataError)
+    assert error.exit_code == 4
+    with pytest.raises(DataError, match=complaint):
+        raise error
+
+
+def test_numbers_of_classes_that_differ(local: LocalFederation) -> None:
+    """A term of the job: all compare it."""
+    job = Job.read(local.job)
+    assert job.terms()["classes"] == 3
+    assert job.digest != job.model_copy(update={"classes": 4}).digest
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "complaint"),
+    [
+        ("classes = 3", "classes = 1", "classes: .* greater than or equal to 2"),
+        ("classes = 3", "classes = 33", "classes: .* less than or equal to 32"),
+        ("classes = 3", 'classes = 3\nprotocol = "paper"', "classes: the protocol paper has two"),
+        ('task = "classification"', 'task = "regression"', "classes: a regression is not one of 3"),
+        ("classes = 3\n[params]", "[params]\nclasses = 3", "params.classes: is the job's own key"),
+    ],
+)
+def test_jobs_that_cannot_be(local: LocalFederation, old: str, new: str, complaint: str) -> None:
+    change(local.job, (old, new))
+    with pytest.raises(ParameterError, match=complaint):
+        Job.read(local.job)
+
+
+def test_the_recipient_counts_the_names(
+    local: LocalFederation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    change(local.job, ("classes = 3", 'classes = 3\nrecipient = "bank"'))
+    run(local, "train").checked()
+    monkeypatch.setattr("privet.federation.classes.pack", lambda names: pack(names[:2]))
+    error = run(local, "predict").errors["bank"]
+    assert isinstance(error, PeerMisbehavedError)
+    assert "shop: told what are no names of classes" in str(error)
+
+
+def test_classes_of_the_truth(local: LocalFederation) -> None:
+    """The table above has the three classes that it should."""
+    frame = read_frame(local.folder / "shop" / "train.csv", id="id", label="label")
+    assert frame.label_content.texts is not None
+    assert sorted(frame.label_content.texts) == list(NAMES)

@@ -30,13 +30,15 @@ from privet.federation.keeping import Keeper, receive_seeds
 from privet.runtime.roles import DEALER
 from privet.runtime.runtime import Runtime
 from privet.suites.masked.tournament import _stages
-from privet.terms.objectives import OBJECTIVES
+from privet.terms.objectives import objective_of
 from privet.terms.params import Params
 from privet.terms.plan import Plan
 from privet.transport.memory import memory_channels
 from tests.privacy.stage import run_threads
 
 N = 64
+THREE = "three classes"
+"""A task here: of several outputs."""
 BUCKETS = 4
 DEPTH = 2
 
@@ -116,7 +118,14 @@ def training(
     noise has two values, and all are told exactly how many cuts a column has.
     """
     names = tuple(f"party{k + 1}" for k in range(n))
-    params = Params(task=task, tables=tables, depth=depth, buckets=BUCKETS, learning_rate=0.7)
+    params = Params(
+        task="classification" if task == THREE else task,
+        classes=3 if task == THREE else 2,
+        tables=tables,
+        depth=depth,
+        buckets=BUCKETS,
+        learning_rate=0.7,
+    )
     for seed in count():
         columns, label = _table(task, n, honest, seed)
         if ragged:
@@ -135,7 +144,7 @@ def training(
         parties=names,
         features=tuple(Feature(f, name) for name in names for f in ("signal", "noise")),
         active=n - 1,
-        prediction_bits=OBJECTIVES[task].prediction_bits,
+        prediction_bits=params.objective.prediction_bits,
         cut_counts=counts if ragged else None,
         **terms,
     )
@@ -152,7 +161,10 @@ def _table(task: str, n: int, honest: int, seed: int) -> tuple[list[FloatArray],
     score = 0.3 * np.tile(rng.normal(size=N // 2), 2)
     for k, own in enumerate(columns):
         score += (2.0 if k == honest else 1.0) * _of_both_twins(own[0])
-    return columns, score if task == "regression" else (score > np.median(score)).astype(float)
+    if task == "regression":
+        return columns, score
+    ends = np.quantile(score, (1 / 3, 2 / 3) if task == THREE else 0.5)
+    return columns, np.searchsorted(np.atleast_1d(ends), score).astype(float)
 
 
 def _is_clear(
@@ -210,11 +222,16 @@ def one_bucket(data: PartyData) -> PartyData:
 
 
 def other_label(data: PartyData) -> PartyData:
-    """Turn the label round: the same tests, and leaf values of the other sign."""
+    """Turn the label round: the same tests, and leaf values of the other sign.
+
+    Of three classes, each becomes the next: leaf values are those of the class before.
+    """
     label = data.label
     assert label is not None
-    other = 1.0 - label if np.isin(label, (0.0, 1.0)).all() else -label
-    return replace(data, label=other)
+    if np.isin(label, range(3)).all():
+        n_classes = len(np.unique(label))
+        return replace(data, label=(label + 1) % n_classes)
+    return replace(data, label=-label)
 
 
 @dataclass(frozen=True)
@@ -236,7 +253,12 @@ class Prediction:
 
 
 def prediction(
-    protocol: str, n: int, honest: int, recipient: int, sizes: Sequence[int] = (24,)
+    protocol: str,
+    n: int,
+    honest: int,
+    recipient: int,
+    sizes: Sequence[int] = (24,),
+    classes: int = 2,
 ) -> tuple[Prediction, list[tuple[ModelPart, list[FloatArray]]]]:
     """Return predictions in which the outcomes of the honest participant's tests cancel out.
 
@@ -245,14 +267,16 @@ def prediction(
     """
     rng = np.random.default_rng(10 * n + honest)
     names = tuple(f"party{k + 1}" for k in range(n))
-    bits = OBJECTIVES["classification"].prediction_bits
+    objective = objective_of("classification", classes)
+    bits, outputs = objective.prediction_bits, objective.outputs
     features = tuple(Feature("x", name) for name in names)
     tests = np.array([[honest, (honest + 1) % n]] * 2)
     whole = 1 << GUARD_BITS
-    first = rng.integers(-9, 9, size=(2, 2)) * whole  # honest outcome, the other's
-    rest = rng.integers(-9, 9, size=(1, 2)) * whole
-    leaves = np.stack([first, rest - first]).reshape(2, 1, 4).astype(np.int32).view(np.uint32)
-    shares = rng.integers(0, 2**32, size=(n - 1, 2, 1, 4), dtype=np.uint32)
+    first = rng.integers(-9, 9, size=(outputs, 2, 2)) * whole  # honest outcome, the other's
+    rest = rng.integers(-9, 9, size=(outputs, 1, 2)) * whole
+    both = np.stack([first, rest - first]).reshape(2, outputs, 4)
+    leaves = both.astype(np.int32).view(np.uint32)
+    shares = rng.integers(0, 2**32, size=(n - 1, 2, outputs, 4), dtype=np.uint32)
     shares = np.concatenate([shares, [leaves - shares.sum(0, dtype=np.uint32)]])
     data = []
     for k, name in enumerate(names):
@@ -271,8 +295,7 @@ def prediction(
         )
         data.append((part, [rng.normal(size=(1, size)) for size in sizes]))
     queries = tuple(
-        Query(protocol, OBJECTIVES["classification"], (2, 2, size), n - 1, recipient, bits)
-        for size in sizes
+        Query(protocol, objective, (2, 2, size), n - 1, recipient, bits) for size in sizes
     )
     return Prediction(names, queries), data
 

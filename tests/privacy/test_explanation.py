@@ -15,6 +15,7 @@ import pytest
 
 from privet.boosting.federation import PartyData
 from tests.privacy.cases import (
+    THREE,
     mirror,
     one_bucket,
     other_label,
@@ -29,6 +30,7 @@ from tests.privacy.stage import Randomness, perform
 
 ROLES = [(n, honest) for n in (2, 3, 4) for honest in range(n)]
 TASKS: list[str] = ["regression", "classification"]
+ALL_TASKS: list[str] = [*TASKS, THREE]
 
 
 @pytest.fixture(params=["all-to-all", "in-slices"])
@@ -49,13 +51,13 @@ def changed(*changes: Callable[[PartyData], PartyData]) -> Callable[[Any], Any]:
 
 
 @pytest.mark.usefixtures("openings")
-@pytest.mark.parametrize("protocol", ["masked", "paper"])
+@pytest.mark.parametrize(("protocol", "classes"), [("masked", 2), ("masked", 3), ("paper", 2)])
 @pytest.mark.parametrize(("n", "honest"), ROLES)
 @pytest.mark.parametrize("whose", ["honest", "another"])
-def test_prediction(protocol: str, n: int, honest: int, whose: str) -> None:
+def test_prediction(protocol: str, classes: int, n: int, honest: int, whose: str) -> None:
     """Every outcome of the honest participant's tests turned round, and other leaf values."""
     recipient = honest if whose == "honest" else (honest + 1) % n
-    program, data = prediction(protocol, n, honest, recipient)
+    program, data = prediction(protocol, n, honest, recipient, classes=classes)
     session = perform(program, data, Randomness("prediction"))
     part, batches = data[honest]
     other = other_leaves(part)
@@ -63,7 +65,7 @@ def test_prediction(protocol: str, n: int, honest: int, whose: str) -> None:
         other = replace(part, leaf_shares=part.leaf_shares[..., ::-1].copy())
     found = explain(session, honest, (other, [-x for x in batches]))
     predictions = [s.seen[recipient].result[0] for s in (session, found)]
-    assert len(set(predictions[0].tolist())) > 1
+    assert np.unique(predictions[0], axis=-1).shape[-1] > 1
     assert (predictions[0] == predictions[1]).all() == (recipient != honest)
 
 
@@ -84,7 +86,7 @@ def test_batches_of_a_service(protocol: str, honest: int) -> None:
 
 
 @pytest.mark.parametrize("n", [2, 3, 4])
-@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("task", ALL_TASKS)
 def test_training_with_other_labels(task: str, n: int) -> None:
     """The label turned round, and with it every leaf value and every gradient."""
     program, data = training("masked", task, n, n - 1)
@@ -94,13 +96,15 @@ def test_training_with_other_labels(task: str, n: int) -> None:
         np.add.reduce([seen.result.part.leaf_shares for seen in s.seen], dtype=np.uint32)
         for s in (session, found)
     ]
-    assert (np.abs((values[0] + values[1]).view(np.int32)) <= 8 * n).all()  # of the other sign
+    # Those of the class before, or of the other sign.
+    expected = np.roll(values[0], 1, axis=1) if task == THREE else -values[0]
+    assert (np.abs((values[1] - expected).view(np.int32)) <= 8 * n).all()
     check_inverse(session, found, n - 1)
 
 
 @pytest.mark.usefixtures("openings")
 @pytest.mark.parametrize(("n", "honest"), ROLES)
-@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("task", ALL_TASKS)
 def test_training_with_other_features(task: str, n: int, honest: int) -> None:
     """Other rows, and other buckets of the tests: the columns of twins, exchanged and mirrored."""
     program, data = training("masked", task, n, honest)
@@ -157,7 +161,7 @@ def test_a_changed_bucket_is_published_under_other_masks(
 
 
 @pytest.mark.parametrize(("n", "honest"), [(2, 0), (3, 2)])
-@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("task", ALL_TASKS)
 def test_training_of_many_tables_and_levels(task: str, n: int, honest: int) -> None:
     """What a small training leaves out: levels of several nodes, later tables, and tournaments of
     two stages."""
@@ -170,7 +174,7 @@ def test_training_of_many_tables_and_levels(task: str, n: int, honest: int) -> N
 
 
 @pytest.mark.parametrize("n", [2, 3])
-@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("task", ALL_TASKS)
 def test_training_that_reveals_the_loss(task: str, n: int) -> None:
     """The loss is the same for twins: what leads to it is explained, too."""
     program, data = training("masked", task, n, 0, reveal_loss=True)
@@ -179,7 +183,7 @@ def test_training_that_reveals_the_loss(task: str, n: int) -> None:
 
 
 @pytest.mark.parametrize(("n", "honest"), [(2, 0), (2, 1), (3, 1), (3, 2)])
-@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("task", ALL_TASKS)
 def test_resumed_training(task: str, n: int, honest: int) -> None:
     """Two sessions: a training that is cut short, and the rest of it under fresh masks."""
     changes = [twins, mirror] + ([other_label] if honest == n - 1 else [])

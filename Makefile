@@ -11,7 +11,7 @@ export PRIVET_DATA ?= $(abspath ../shared/data)
 endif
 
 .PHONY: setup demo test test-mutants lint format bench-reference bench-gates bench-paper \
-        bench-protocols bench-attack bench-chaos bench-checkpoints bench-serving bench-alignment bench-secretflow bench-same-tests bench-growth bench-link \
+        bench-protocols bench-attack bench-chaos bench-checkpoints bench-serving bench-alignment bench-secretflow bench-same-tests bench-multiclass bench-growth bench-link \
         bench-reading bench-columns bench bench-quick clean
 
 setup: $(READY)
@@ -98,6 +98,9 @@ bench-same-tests: setup
 
 bench-columns: setup
 	$(BIN)/python -m benchmarks.columns
+
+bench-multiclass: setup
+	$(BIN)/python -m benchmarks.multiclass
 
 bench-growth: setup
 	$(BIN)/python -m benchmarks.growth

@@ -1,14 +1,15 @@
 """Public tables beyond the paper's, as data sets: to try what holds on those on others too.
 
-`adult`, `bank` and `dry-bean` are read from the folder `raw` in PRIVET_DATA, as their publishers
-have them; the others come with scikit-learn. Text becomes codes, in the order of the alphabet; what
-is empty or `?` is missing.
+`adult`, `bank` and both of `dry-bean` are read from the folder `raw` in PRIVET_DATA, as their
+publishers have them; the others come with scikit-learn. A name that ends with a number is of so
+many classes. Text becomes codes, in the order of the alphabet; what is empty or `?` is missing.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -61,6 +62,14 @@ def _classes(name: str, features: Any, positive: Any) -> DataSet:
     return DataSet(name, "classification", frame)
 
 
+def _dry_bean_7() -> DataSet:
+    """Return all kinds."""
+    table = _raw("dry_bean.csv.gz")
+    codes, names = table["Class"].factorize(sort=True)
+    features = table.drop(columns=["Bean ID", "Class"])
+    return _several("dry-bean-7", features.to_numpy(dtype=np.float64), codes, names)
+
+
 def _numbers(column: Any) -> Any:
     """Return numbers as they are, and texts as codes."""
     if column.dtype.kind in "iuf":
@@ -97,6 +106,29 @@ def _digits() -> DataSet:
     return _made("digits", "classification", data, label >= 5)
 
 
+def _digits_10() -> DataSet:
+    """Return images of digits, each a class."""
+    from sklearn.datasets import load_digits
+
+    data, label = load_digits(return_X_y=True)
+    return _several("digits-10", data, label, range(10))
+
+
+def _made_5() -> DataSet:
+    """Return five classes of two clusters each."""
+    from sklearn.datasets import make_classification
+
+    data, label = make_classification(
+        n_samples=12_000, n_features=20, n_informative=8, n_classes=5, random_state=7
+    )
+    return _several("made-5", data, label, range(5))
+
+
+def _several(name: str, data: Any, label: Any, classes: Iterable[object]) -> DataSet:
+    made = _made(name, "classification", data, label)
+    return replace(made, classes=tuple(map(str, classes)))
+
+
 def _made(name: str, task: str, data: Any, label: Any) -> DataSet:
     names = tuple(f"x{number}" for number in range(1, data.shape[1] + 1))
     columns = np.ascontiguousarray(data.T, dtype=np.float64)
@@ -113,3 +145,5 @@ _LOADERS: dict[str, Callable[[], DataSet]] = {
     "digits": _digits,
 }
 OTHERS = tuple(_LOADERS)
+"""Of numbers, and of two classes."""
+_LOADERS |= {"digits-10": _digits_10, "dry-bean-7": _dry_bean_7, "made-5": _made_5}

@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from benchmarks import growth, homomorphic, same_tests, secretflow
+from benchmarks import growth, homomorphic, multiclass, same_tests, secretflow
 from benchmarks.evidence import page
 from benchmarks.evidence.kept import keep, read
 from benchmarks.evidence.processor import train_timed
+from benchmarks.public_data import load
 
 from privet import Params, load_dataset
 from privet.boosting.binning import bucket_columns
@@ -62,6 +63,21 @@ def test_masked_is_followed(tmp_path: Path) -> None:
     figures = {"close": 3e-6, "run_seconds": 1.0, "sets": sets, "all": found}
     kept = keep(tmp_path / "same-tests.json", figures, "make bench-same-tests")
     assert "| breast-cancer | 1 | 6 |" in "\n".join(same_tests.section(kept))
+
+
+def test_several_classes_beside_catboost(tmp_path: Path) -> None:
+    found = multiclass.compare(load("digits-10"), splits=1, quick=True)
+    assert found["masked"]["same_tests"] == 1.0
+    assert set(found["metrics"]) == {"ours", "MultiClass", "MultiClassOneVsAll"}
+    better = max(multiclass.mean(found, name, "accuracy") for name in multiclass.CATBOOST)
+    ours = multiclass.mean(found, "ours", "accuracy")
+    assert multiclass.behind(found) == pytest.approx(better - ours)
+    costs = [multiclass.cost(classes) for classes in (2, 3)]
+    figures = {"sets": [found], "costs": costs, "run_seconds": 1.0}
+    kept = keep(tmp_path / "multiclass.json", figures, "make bench-multiclass")
+    lines = list(multiclass.section(kept))
+    assert any(line.startswith("| digits-10 | 1,797 | 10 | 0.") for line in lines)
+    assert any(line.startswith("| 3 | ") for line in lines)
 
 
 def test_counts_are_what_a_training_takes(tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ def by_paper(row: Mapping[str, str]) -> tuple[Estimate, Time]:
     return cost, _time(row, cost)
 
 
-def counted(row: Mapping[str, str], protocol: str) -> Estimate:
+def counted(row: Mapping[str, str], protocol: str, classes: int = 2) -> Estimate:
     """Return what a training of a row's sizes costs by a protocol, counted without training."""
     parties = tuple(f"party{number}" for number in range(int(row["parties"])))
     owners = [
@@ -48,7 +48,7 @@ def counted(row: Mapping[str, str], protocol: str) -> Estimate:
         for _ in part
     ]
     sizes = {name: int(row[name]) for name in ("tables", "depth", "buckets")}
-    params = Params(task=row["task"], learning_rate=1.0, **sizes)
+    params = Params(task=row["task"], classes=classes, learning_rate=1.0, **sizes)
     federation = Federation(
         protocol=protocol,
         params=params,

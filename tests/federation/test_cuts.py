@@ -112,6 +112,16 @@ def test_what_will_be_told_is_shown_before(tmp_path: Path) -> None:
     assert (shown("bank"), shown("bank", "--json")) == ("", "null\n")
 
 
+def test_a_label_that_cannot_be_used_is_named_with_its_table(tmp_path: Path) -> None:
+    local = prepare(tmp_path)
+    party = tmp_path / "shop" / "party.toml"
+    change(party, ('label = "label"', 'label = "label"\npositive = "yes"'))
+    done = CliRunner().invoke(app, ["cuts", f"--party={party}", f"--job={local.job}"])
+    assert str(done.exception) == (
+        f"{tmp_path / 'shop' / 'train.csv'}: the label has no value 'yes'; it has '0', '1'"
+    )
+
+
 def test_correlations_dealt_for_other_numbers(tmp_path: Path) -> None:
     """A file is for the numbers that it was dealt for: its owner finds its own before it meets
     anybody, and those of the others when all have agreed."""

@@ -17,6 +17,7 @@ from privet.boosting.estimate import estimate as estimate_training
 from privet.boosting.preparation import prepare
 from privet.cli.options import JobFile, PartyOption, columns_of, cut_counts_of
 from privet.data.frame import Frame
+from privet.data.sources.source import naming
 from privet.errors import DataError, ParameterError
 from privet.federation.ahead import numbered_features
 from privet.files.alignments import Alignments
@@ -113,7 +114,8 @@ def cuts(
     own, agreed = PartyFile.load(party), Job.read(job)
     params = agreed.hyper_parameters()
     frame = _rows_that_take_part(own, agreed)
-    columns = prepare(own.name, frame, params, own.data.positive).columns
+    with naming(own.data.where):
+        columns = prepare(own.name, frame, params, own.data.positive).columns
     told = told_cuts(columns.filled_cuts, agreed.told_cuts, params.candidates)
     if as_json:
         typer.echo(json.dumps(told and dict(zip(columns.names, told, strict=True)), indent=2))

@@ -14,7 +14,7 @@ import pytest
 from privet import DataError, Frame, ParameterError, read_frame
 from privet.data.description import DataDescription
 from privet.data.encoding import learn
-from privet.data.reader import column_names, read_new_rows
+from privet.data.reader import column_names, read_new_rows, read_table
 
 CSV = "id,age,income,label\n007,31,1.5e3,0\n8,,2000,1\nx9,-4.25,NA,1\n"
 
@@ -282,3 +282,18 @@ def test_columns_that_look_like_ids(write: Callable[[str], Path]) -> None:
 def test_the_column_names_of_a_table(write: Callable[[str], Path]) -> None:
     path = str(write("a;b\n1;2\n"))
     assert column_names(DataDescription(path=path)) == ["a", "b"]
+
+
+def test_new_rows_may_come_in_another_format(write: Callable[[str | bytes], Path]) -> None:
+    """What is said of a CSV file is of no use then, and in nobody's way."""
+    path = write("id;city;spent\n1;Z\xfcrich;1,5\n2;Bern;2,5\n".encode("latin-1"))
+    described = DataDescription(
+        path=str(path), id="id", separator=";", encoding="latin-1", decimal=","
+    )
+    encoders = learn(read_table(described), 8)
+    new = path.with_name("new")
+    pq.write_table(pa.table({"spent": [3.5], "city": ["Z\xfcrich"], "id": [7]}), new)
+    found = read_new_rows(described.at(new), encoders)
+    np.testing.assert_array_equal(found.columns, [[1], [3.5]])
+    with pytest.raises(ParameterError, match="separator: is for CSV files"):
+        read_table(described.at(new))

@@ -66,7 +66,8 @@ def read_new_rows(
     described: DataDescription, encoders: Sequence[Encoder], rules: Rules | None = None
 ) -> Frame:
     """Read rows to predict: the features that encoders make of the columns they know."""
-    source = _open(described)
+    # They may come in another format than the table that is described.
+    source = open_source(described.table, described, strict=False)
     cells = [_cells(described, encoder.column, encoder.kind) for encoder in encoders]
     rows, ids = _read(source, cells, described.id_columns)
     with naming(source.where):

@@ -22,25 +22,28 @@ _COLUMNAR: dict[Kind, Callable[[Location], Source]] = {
 }
 
 
-def open_source(table: str | Path | Query, options: SourceOptions | None = None) -> Source:
+def open_source(
+    table: str | Path | Query, options: SourceOptions | None = None, *, strict: bool = True
+) -> Source:
     """Find out what a table is, and what its columns are called.
 
     It is at a path, at an address that pyarrow knows (s3://, gs://, hdfs://, file://, ...) or what
-    a query returns.
+    a query returns. Strictly, options that it has no use for are refused.
     """
     options = options or SourceOptions()
     if isinstance(table, Query):
-        _refuse_options_about_csv(options, WHERE, "none")
+        if strict:
+            _refuse_options_about_csv(options, WHERE, "none")
         with naming(WHERE):
             return PostgresSource(table)
     location = locate(table)
     with naming(location.where):
         if not location.is_folder():
-            return _open_file(location, options)
-        return _open_folder(location, options)
+            return _open_file(location, options, strict)
+        return _open_folder(location, options, strict)
 
 
-def _open_folder(folder: Location, options: SourceOptions) -> Source:
+def _open_folder(folder: Location, options: SourceOptions, strict: bool) -> Source:
     found = members(folder)
     first, files = found[0].location, []
     for location in (member.location for member in found):
@@ -50,14 +53,15 @@ def _open_folder(folder: Location, options: SourceOptions) -> Source:
                     f"this is {location.kind}, and {first.where} is {first.kind}: keep files of "
                     "one kind in a folder"
                 )
-            files.append(_open_file(location, options))
+            files.append(_open_file(location, options, strict))
     return FolderSource(folder, files, found)
 
 
-def _open_file(location: Location, options: SourceOptions) -> Source:
+def _open_file(location: Location, options: SourceOptions, strict: bool) -> Source:
     if location.kind == "CSV":
         return CsvSource(location, options)
-    _refuse_options_about_csv(options, location.where, location.kind)
+    if strict:
+        _refuse_options_about_csv(options, location.where, location.kind)
     return _COLUMNAR[location.kind](location)
 
 

@@ -129,8 +129,22 @@ def test_declared_columns(
     check(read(cells, declared=declared), kind, expected)
 
 
-def test_7_and_7_0_are_one_category() -> None:
-    assert read([7.0], declared="category").texts == read([7], declared="category").texts == ("7",)
+@pytest.mark.parametrize(
+    ("alike", "name"),
+    [([[7], [7.0], ["7"], ["7.0"], [" 7 "], [Decimal("7.00")]], "7"), ([[True], ["TRUE"]], "true")],
+)
+def test_one_category_however_it_is_written(alike: list[list[Any]], name: str) -> None:
+    for cells in alike:
+        assert read(cells, declared="category").texts == (name,), cells
+
+
+def test_endless_categories_are_refused_before_they_fill_the_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("privet.data.cells._MOST_CATEGORIES", 10)
+    with pytest.raises(DataError, match="has 12 categories in its first 12 rows: leave it out"):
+        read([f"x{i}" for i in range(12)])
+    read([f"x{i % 5}" for i in range(40)])
 
 
 def test_a_decimal_comma_is_declared() -> None:
@@ -157,7 +171,7 @@ def test_a_decimal_comma_is_declared() -> None:
         ([["2020-01-31", "31.01.2020"]], "row 2: '31.01.2020' is not a date; write all dates"),
         (
             [["31.01.2020"]],
-            "row 1: '31.01.2020' looks like a date; write all .* types = { x = 'date %d",
+            "row 1: '31.01.2020' looks like a date; write all .* types = { 'x' = 'date %d",
         ),
         ([["2020-01-31", "2020-02-30"]], "row 2: '2020-02-30' is not a date"),
         ([["2020-01-31", "2020-01-31 10:00"]], "row 2: .* is not a date"),

@@ -85,6 +85,8 @@ def test_a_column_that_changed_its_kind_is_named() -> None:
     encoders = learn(frame(a=["x", "y"], b=[1, 2]), buckets=8)
     with pytest.raises(DataError, match="column 'a' holds a number, and was a category when"):
         encode(frame(a=[1, 2], b=[1, 2]), encoders)
+    with pytest.raises(DataError, match="column 'b' holds a boolean, and was a number when"):
+        encode(frame(b=[True, False]), encoders[1:])
     with pytest.raises(DataError, match="column 'b' holds a category, and was a number when"):
         encode(frame(a=["x", "y"], b=["p", "q"]), encoders)
 

@@ -36,6 +36,8 @@ def labelled(cells: list[Any]) -> Frame:
         ([True, False, True], None, [1, 0, 1], ["false", "true"]),
         ([0, 1, 1], "0", [1, 0, 0], ["1", "0"]),
         ([1.5, 2.5, 1.5], None, [0, 1, 0], ["1.5", "2.5"]),
+        ([True, False, True], "False", [0, 1, 0], ["true", "false"]),
+        (["2020-01-01", "2021-01-01"], "2020-01-01", [1, 0], ["2021-01-01", "2020-01-01"]),
         (["c", "a", "b", "a"], None, [2, 0, 1, 0], ["a", "b", "c"]),
         ([30, 4, -1, 4], None, [2, 1, 0, 1], ["-1", "4", "30"]),
         (list(range(32)), None, list(range(32)), [str(k) for k in range(32)]),
@@ -100,5 +102,6 @@ def test_another_number_of_classes_than_agreed(
 
 
 def test_the_task_that_a_label_seems_to_ask_for() -> None:
-    found = [task_of(labelled(cells)) for cells in ([0, 1], ["a", "b"], [True, False], [1, 2.5])]
-    assert found == ["classification", "classification", "classification", "regression"]
+    for cells in ([0, 1], ["a", "b"], [True, False], [0, None, 1]):
+        assert task_of(labelled(cells)) == "classification"
+    assert task_of(labelled([1, 2.5])) == "regression"

@@ -265,6 +265,24 @@ def test_new_rows_are_read_as_the_old_ones_were(write: Callable[[str], Path]) ->
             read_new_rows(DataDescription(path=path, id="id"), encoders)
 
 
+def test_text_that_became_numbers_is_named(write: Callable[[str], Path], tmp_path: Path) -> None:
+    def encoders(cells: str) -> Any:
+        return learn(read_frame(write(cells), id="id", categorical=["zip"]), buckets=8)
+
+    path = tmp_path / "new.parquet"
+    pq.write_table(pa.table({"id": ["1"], "zip": [8000]}), path)
+    new = DataDescription(path=str(path), id="id")
+    with pytest.raises(DataError, match="column 'zip' holds int64, and was text when the model"):
+        read_new_rows(new, encoders("id,zip\n1,SW1\n2,E14\n"))
+    known = read_new_rows(new, encoders("id,zip\n1,8000.0\n2,8000\n3,E14\n"))
+    assert known.columns.tolist() == [[0.0]]
+
+
+def test_a_name_says_more_than_a_pattern(write: Callable[[str], Path]) -> None:
+    frame = read_frame(write("a,b\n1,2\n3,4\n"), types={"*": "category", "b": "number"})
+    assert [content.kind.name for content in frame.contents] == ["category", "number"]
+
+
 def test_columns_that_look_like_ids(write: Callable[[str], Path]) -> None:
     def table(name: str, cell: str) -> Path:
         return write(f"{name},a\n" + "".join(f"{cell}{i},{i % 3}\n" for i in range(20)))

@@ -24,6 +24,7 @@ from privet.cli.table_options import (
     Names,
     Positive,
     Query,
+    Quote,
     Separator,
     Types,
     table_of,
@@ -65,7 +66,11 @@ def simulate(
     ] = None,
     id_: Annotated[
         str | None,
-        typer.Option("--id", help="The id column of a file.", show_default="id, if there"),
+        typer.Option(
+            "--id",
+            help="The id column of a file, or several: name,born.",
+            show_default="id, if there",
+        ),
     ] = None,
     task: Annotated[
         str | None,
@@ -81,6 +86,7 @@ def simulate(
     missing: Missing = None,
     names: Names = None,
     separator: Separator = None,
+    quote: Quote = None,
     encoding: Encoding = None,
     decimal: Decimal = None,
     parties: Annotated[
@@ -174,7 +180,7 @@ def simulate(
         "active": holder,
         "params": params,
         "label": label,
-        "id": id_,
+        "id": id_.split(",") if id_ is not None and "," in id_ else id_,
         "table": table_of(
             query=query,
             database=database,
@@ -185,6 +191,7 @@ def simulate(
             missing=missing,
             names=names,
             separator=separator,
+            quote=quote,
             encoding=encoding,
             decimal=decimal,
             positive=positive,

@@ -41,6 +41,10 @@ Separator = Annotated[
     str | None,
     typer.Option(help="Of a CSV file: one of , ; | and tab.", show_default="found in the file"),
 ]
+Quote = Annotated[
+    str | None,
+    typer.Option(help="Of a CSV file: around cells; '' for none.", show_default='"'),
+]
 Encoding = Annotated[
     str | None, typer.Option(help="Of a CSV file: utf-8 or latin-1.", show_default="utf-8")
 ]
@@ -76,6 +80,7 @@ def table_of(
     missing: Sequence[str] | None,
     names: str | None,
     separator: str | None,
+    quote: str | None,
     encoding: str | None,
     decimal: str | None,
     positive: str | None,
@@ -95,12 +100,14 @@ def table_of(
         "decimal": decimal,
         "positive": positive,
     }
-    return {key: value for key, value in said.items() if value}
+    found = {key: value for key, value in said.items() if value}
+    return found if quote is None else {**found, "quote": quote}
 
 
 def _listed(texts: Sequence[str] | None) -> list[str]:
+    # An empty text is the name of a column that has none: an index, often.
     parts = (part.strip() for text in texts or () for part in text.split(","))
-    return [part for part in parts if part]
+    return [part for part in parts if part or "" in (texts or ())]
 
 
 def _pairs(option: str, texts: Sequence[str] | None) -> dict[str, str]:

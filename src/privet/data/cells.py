@@ -19,6 +19,7 @@ from privet.config import quoted
 from privet.data.kinds import CATEGORY, NUMBER, Kind
 from privet.data.parsing import (
     as_texts,
+    category_names,
     guess,
     is_text,
     kind_of,
@@ -32,6 +33,7 @@ from privet.errors import DataError
 MISSING = ("", "NA", "N/A", "NaN", "nan", "null", "NULL")
 """What stands for a missing value, beside what its owner says."""
 _EXACT = 2.0**53
+_MOST_CATEGORIES = 1_000_000
 
 
 class Cells:
@@ -109,8 +111,8 @@ class Cells:
         if declared is not None and declared.name != found:
             if declared.name != "boolean" or not np.isin(values[~np.isnan(values)], (0, 1)).all():
                 raise DataError(
-                    f"column {self.name!r} holds {cells.type}, and {declared} was expected: "
-                    "declare it as it is (types), or change the table"
+                    f"column {self.name!r} holds {cells.type}, and {declared} was expected, as "
+                    "declared or as the model was trained: change the table or the declaration"
                 )
             found = "boolean"
         self.kind = declared or Kind(found)
@@ -134,7 +136,7 @@ class Cells:
         if self.kind is None:
             self.kind = guess(text.drop_null()[0].as_py(), self._decimal)
         if self.kind.name == "category":
-            return self._categories(text)
+            return self._categories(text if self._declared is None else category_names(text))
         values, good = parse(text, self.kind, self._decimal)
         valid = text.is_valid().to_numpy(zero_copy_only=False)
         bad = np.flatnonzero(valid & ~good)
@@ -163,6 +165,11 @@ class Cells:
             self._refuse_other_kinds(new, text)
         self._codes.update({name: len(self._codes) + i for i, name in enumerate(new)})
         self.kind = self.kind or CATEGORY
+        if len(self._codes) > max(_MOST_CATEGORIES, 0.9 * (self.rows + len(text))):
+            raise DataError(
+                f"column {self.name!r} has {len(self._codes):,} categories in its first "
+                f"{self.rows + len(text):,} rows: leave it out (drop), or is it the id?"
+            )
         codes = np.array([*(self._codes[name] for name in names), np.nan])
         found: FloatArray = codes[encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)]
         return found
@@ -204,7 +211,7 @@ class Cells:
         elif like == "date" or kind.name in ("date", "time"):
             advice = (
                 "write all dates of the column in one way, and say in which one if it is not "
-                f"2020-12-31: types = {{ {name} = 'date %d.%m.%Y' }}"
+                f"2020-12-31: types = {{ {name!r} = 'date %d.%m.%Y' }}"
             )
         else:
             advice = f"correct it, or leave it empty if it is missing: missing = [{cell!r}]"

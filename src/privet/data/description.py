@@ -122,7 +122,8 @@ class DataDescription(SourceOptions):
 
     def declared(self, name: str) -> Kind | None:
         """Return what a column is declared to be, if it is."""
-        for pattern, text in self.types.items():
+        # A name says more than a pattern that fits it, too.
+        for pattern, text in sorted(self.types.items(), key=lambda item: item[0] != name):
             if fits(name, pattern):
                 return Kind.parse(text)
         return CATEGORY if _among(name, self.categorical) else None

@@ -76,7 +76,7 @@ class Encoder:
             return f"{self.column} is not {self.categories[self.features.index(feature)]!r}"
         if self.kind.name == "category":
             return self._in_list(math.ceil(threshold))
-        return f"{self.column} < {self._moment(threshold)}"
+        return f"{self.column} < {in_words(self.kind, threshold)}"
 
     def _in_list(self, count: int) -> str:
         passed, rest = self.categories[:count], self.categories[count:]
@@ -84,15 +84,17 @@ class Encoder:
             return f"{self.column} is not {' or '.join(_shown(rest))}, nor of the rest"
         return f"{self.column} is {' or '.join(_shown(passed))}"
 
-    def _moment(self, value: float) -> str:
-        try:
-            if self.kind.name == "date":
-                return f"{_EPOCH + timedelta(days=value):%Y-%m-%d %H:%M}".removesuffix(" 00:00")
-            if self.kind.name == "time":
-                return f"{_EPOCH + timedelta(seconds=value):%Y-%m-%d %H:%M:%S}"
-        except OverflowError:
-            pass
-        return f"{value:.6g}"
+
+def in_words(kind: Kind, value: float, digits: int = 6) -> str:
+    """Say a number, or the date or time that it stands for."""
+    try:
+        if kind.name == "date":
+            return f"{_EPOCH + timedelta(days=value):%Y-%m-%d %H:%M}".removesuffix(" 00:00")
+        if kind.name == "time":
+            return f"{_EPOCH + timedelta(seconds=value):%Y-%m-%d %H:%M:%S}"
+    except OverflowError:
+        pass
+    return f"{value:.{digits}g}"
 
 
 def _shown(names: Sequence[str]) -> list[str]:

@@ -21,10 +21,6 @@ def learn(frame: Frame, buckets: int) -> tuple[Encoder, ...]:
 
 def encode(frame: Frame, encoders: Sequence[Encoder]) -> Frame:
     """Return the features of a frame's rows."""
-    if all(encoder.kind.name != "category" for encoder in encoders) and frame.names == tuple(
-        encoder.column for encoder in encoders
-    ):
-        return replace(frame, contents=())
     position = {name: i for i, name in enumerate(frame.names)}
     names: list[str] = []
     rows: list[FloatArray] = []
@@ -34,5 +30,7 @@ def encode(frame: Frame, encoders: Sequence[Encoder]) -> Frame:
         i = position[encoder.column]
         names += encoder.features
         rows.append(encoder.encode(frame.contents[i], frame.columns[i]))
+    if tuple(names) == frame.names and all(e.kind.name != "category" for e in encoders):
+        return replace(frame, contents=())  # as it is, without a copy
     columns = np.concatenate(rows) if rows else np.empty((0, frame.n_samples))
     return replace(frame, names=tuple(names), columns=columns, contents=())

@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from privet.arrays import IndexArray
+from privet.data.parsing import plain_text
 from privet.errors import DataError
 
 Rule = Literal["strip", "casefold", "digits"]
@@ -135,7 +136,7 @@ def keys_of(ids: Sequence[Sequence[str]], rules: Sequence[Sequence[Rule]]) -> li
     if not ids:
         return []
     columns = [pa.array(part, pa.large_string()) for part in zip(*ids, strict=True)]
-    parts = [_by_rules(_plain(c), each) for c, each in zip(columns, rules, strict=True)]
+    parts = [_by_rules(plain_text(c), each) for c, each in zip(columns, rules, strict=True)]
     return _listed(parts[0] if len(parts) == 1 else _joined(parts))
 
 
@@ -164,12 +165,7 @@ def _as_text(column: pa.ChunkedArray, name: str) -> pa.Array:
     texts = column.cast(pa.large_string()).combine_chunks()
     if isinstance(texts, pa.ChunkedArray):  # of no chunk at all
         texts = pa.array([], pa.large_string())
-    return _plain(texts.fill_null(""))
-
-
-def _plain(texts: pa.Array) -> pa.Array:
-    """Return 7 for "7.0", which is what a program that takes a column for fractions writes."""
-    return pc.replace_substring_regex(texts, r"^([+-]?[0-9]+)\.0+$", r"\1")
+    return plain_text(texts.fill_null(""))
 
 
 def _whole(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:

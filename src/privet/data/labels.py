@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from privet.data.encoder import in_words
 from privet.data.frame import Frame, listing
 from privet.data.kinds import NUMBER, Content
 from privet.errors import DataError
@@ -19,7 +20,8 @@ def task_of(frame: Frame) -> str:
     assert frame.label is not None
     if frame.label_content.kind.name in ("category", "boolean"):
         return "classification"
-    return "classification" if np.isin(frame.label, (0.0, 1.0)).all() else "regression"
+    there = frame.label[~np.isnan(frame.label)]
+    return "classification" if np.isin(there, (0.0, 1.0)).all() else "regression"
 
 
 def settle_label(
@@ -62,6 +64,8 @@ def settle_label(
             f"{complaint}"
         )
     if positive is not None:
+        if kind == "boolean":
+            positive = positive.lower()
         if len(classes) > 2:
             raise DataError(f"positive: is for two classes, not {len(classes)}; leave it out")
         if positive not in classes:
@@ -92,4 +96,4 @@ def _name(content: Content, value: float) -> str:
         return content.texts[int(value)]
     if content.kind.name == "boolean":
         return "true" if value else "false"
-    return f"{value:.15g}"
+    return in_words(content.kind, value, digits=15)

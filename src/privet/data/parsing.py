@@ -5,6 +5,7 @@ A time without a zone is taken for one of UTC.
 
 from __future__ import annotations
 
+import re
 from datetime import datetime
 from typing import NamedTuple
 
@@ -174,6 +175,26 @@ def numbers(cells: pa.Array) -> FloatArray:
     return np.array(values, dtype=np.float64) / unit
 
 
+def plain_text(texts: pa.Array) -> pa.Array:
+    """Return text without blanks around it, and 7 for "7.0".
+
+    A program that takes a column for fractions writes the latter, another one fills up with blanks.
+    """
+    return pc.replace_substring_regex(pc.utf8_trim_whitespace(texts), r"^([+-]?[0-9]+)\.0+$", r"\1")
+
+
+def category_names(texts: pa.Array) -> pa.Array:
+    """Return the names of categories that may be numbers or truth values elsewhere."""
+    plain = plain_text(texts)
+    truth = pc.match_substring_regex(plain, "^(?i:true|false)$")
+    return pc.if_else(truth, pc.utf8_lower(plain), plain)
+
+
+def may_be_typed(name: str) -> bool:
+    """Tell whether a category's name is one that a number or a truth value has, too."""
+    return re.fullmatch("[+-]?[0-9]+|true|false", name) is not None
+
+
 def as_texts(cells: pa.Array) -> pa.Array:
     """Return cells as categories' names: 7 and 7.0 are one."""
     if pa.types.is_floating(cells.type):
@@ -188,4 +209,4 @@ def as_texts(cells: pa.Array) -> pa.Array:
         cells = pa.array(np.where(gone, 0, values).astype(np.int64), mask=gone)
     if pa.types.is_boolean(cells.type):
         return pc.if_else(cells, "true", "false").cast(pa.large_string())
-    return cells.cast(pa.large_string())
+    return plain_text(cells.cast(pa.large_string()))

@@ -21,6 +21,7 @@ from privet.data.encoding import encode
 from privet.data.frame import Frame
 from privet.data.ids import Ids, Rule
 from privet.data.kinds import NUMBER, Content, Kind
+from privet.data.parsing import kind_of, may_be_typed
 from privet.data.sources.open import open_source
 from privet.data.sources.source import Source, naming
 from privet.errors import DataError
@@ -68,6 +69,9 @@ def read_new_rows(
     """Read rows to predict: the features that encoders make of the columns they know."""
     # They may come in another format than the table that is described.
     source = open_source(described.table, described, strict=False)
+    with naming(source.where):
+        for encoder in encoders:
+            _refuse_other_type(source, encoder)
     cells = [_cells(described, encoder.column, encoder.kind) for encoder in encoders]
     rows, ids = _read(source, cells, described.id_columns)
     with naming(source.where):
@@ -75,6 +79,18 @@ def read_new_rows(
         names = tuple(encoder.column for encoder in encoders)
         found = Ids.read(ids, rules) if ids else None
         return encode(Frame(names, columns, found, contents=tuple(contents)), encoders)
+
+
+def _refuse_other_type(source: Source, encoder: Encoder) -> None:
+    """Refuse numbers where there was text: they would all be categories that nobody knows."""
+    if encoder.kind.name != "category" or encoder.column not in source.names():
+        return
+    kind = source.plain_type(encoder.column)
+    if kind_of(kind) is not None and not any(map(may_be_typed, encoder.categories)):
+        raise DataError(
+            f"column {encoder.column!r} holds {kind}, and was text when the model was trained: "
+            "change the table"
+        )
 
 
 def column_names(described: DataDescription) -> list[str]:

@@ -92,9 +92,10 @@ class Scales:
             rate=rate,
         )
         if largest >= 1 << 34 or scales.product_limit * scales.score_limit > 1 << 44:
+            several = f" and {objective.outputs} classes" if objective.outputs > 1 else ""
             raise ParameterError(
-                f"l2: {params.l2:g} with {n_samples} samples needs more bits than sums have; "
-                "bring them closer together"
+                f"l2: {params.l2:g} with {n_samples} samples{several} needs more bits than sums "
+                "have; bring them closer together"
             )
         return scales
 

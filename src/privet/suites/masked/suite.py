@@ -61,11 +61,18 @@ class MaskedSuite(Suite):
 
     @classmethod
     def memory(cls, plan: Plan) -> int:
-        """Return the indicators', and what the widest level and the update of scores take."""
-        cuts = sum(plan.cuts)
+        """Return the indicators', and what the widest level and the update of scores take.
+
+        Of a level, what is kept of every sample and node, and the dealt waves of every reciprocal
+        (as they are drawn, as the dealer sends them, and their sum): with many classes and few
+        samples these are more.
+        """
+        scales, cuts = Scales.of(plan), sum(plan.cuts)
         indicators = LimbMatrix.memory(cuts, plan.n_samples)
         vectors = (8 * plan.objective.outputs + 2) * plan.params.leaves
-        return indicators + Z64.nbytes((vectors, plan.n_samples))
+        waves = 3 * 2 * len(reciprocal_series(scales.ratio, scales.period).multiples)
+        level = Z64.nbytes((waves, cuts * scales.sides))
+        return indicators + Z64.nbytes((vectors, plan.n_samples)) + level
 
     @classmethod
     def multiplications(cls, plan: Plan) -> int:

@@ -11,10 +11,14 @@ from privet import DataError, ParameterError, Params
 from privet.arrays import FloatArray
 from privet.boosting.binning import BucketedColumns, bucket_columns
 from privet.boosting.estimate import Estimate, estimate
-from privet.boosting.federation import Federation
+from privet.boosting.federation import Federation, PartyData
+from privet.boosting.federation import train as train_on_shares
 from privet.boosting.model import Feature, Model
 from privet.boosting.part import join
 from privet.boosting.trainer import Federated, train, train_federated
+from privet.runtime.launcher import simulate
+from privet.runtime.runtime import Runtime
+from privet.terms.objectives import sigmoid
 
 N = 200
 OWNED = (slice(0, 2), slice(2, 4), slice(4, 6))
@@ -166,6 +170,38 @@ def test_a_table_by_hand() -> None:
     assert model.score(columns) == pytest.approx(score)
     p = 1 / (1 + np.exp(-score))
     assert model.predict(columns) == pytest.approx(p / p.sum(axis=0))
+
+
+def test_the_loss_is_the_sum_over_classes() -> None:
+    """Before the first table every residual is a half; before the second, as the reference has."""
+    columns, label = labelled(3)
+    params = Params(task="classification", classes=3, tables=2, depth=2, buckets=4)
+    parties = bucketed(columns, 4)
+    names = tuple(party.owner for party in parties)
+    federation = Federation(
+        protocol="masked",
+        params=params,
+        parties=names,
+        features=tuple(Feature(name, party.owner) for party in parties for name in party.names),
+        active=2,
+        prediction_bits=10,
+        reveal_loss=True,
+    )
+
+    def program(runtime: Runtime, data: PartyData | None) -> list[float | None]:
+        losses: list[float | None] = []
+        plan = federation.plan(N)
+        train_on_shares(
+            runtime, federation, plan, data, on_state=lambda state: losses.append(state.loss)
+        )
+        return losses
+
+    data = [PartyData(own, label if k == 2 else None) for k, own in enumerate(parties)]
+    first = train(parties, label, params.model_copy(update={"tables": 1}))
+    residuals = sigmoid(first.score(columns)) - params.objective.targets(label)
+    expected = [3 / 4, float((residuals**2).sum() / N)]
+    for losses in simulate(program, 3, data).results:
+        assert losses == pytest.approx(expected, abs=2**-15)
 
 
 def test_a_class_without_a_row() -> None:

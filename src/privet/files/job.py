@@ -90,8 +90,9 @@ class Job(Config):
     recipient: str = ""
     """Who receives predictions: the active participant, if nobody else is named."""
     reveal_loss: bool = False
-    """Whether all learn the training loss, table by table: the mean squared residual, in a
-    regression relative to the square of the label's unit, which only its holder knows."""
+    """Whether all learn the training loss, table by table: the mean squared residual, of several
+    classes their sum, in a regression relative to the square of the label's unit, which only its
+    holder knows."""
     cuts: Cuts | None = None
     """What all learn of how many cuts each column has: "exact", "rounded" (up to 1, 3, 7, 15, ...)
     or "hidden". The fewer cuts, the less there is to compute. The protocol `masked` has "rounded"

@@ -108,7 +108,7 @@ def test_names_are_shown_as_they_are(tmp_path: Path) -> None:
         (["--data", "breast-cancer", "--report", "no/where.json"], 6, "not a directory"),
         (["--data", "breast-cancer", "--tables", "many"], 2, "--tables"),
         (["--data", "breast-cancer", "--colour", "red"], 2, "--colour"),
-        ([], 2, "--data"),
+        ([], 3, "data, query: give one of them"),
     ],
 )
 def test_errors_have_a_message_and_a_code(

@@ -107,7 +107,7 @@ def test_simulate_has_it() -> None:
         assert option.help == Params.model_fields[name].description
         assert not option.required
     assert found["data"].opts == ["--data"]
-    assert found["data"].required
+    assert not found["data"].required  # a query does as well
     assert found["id_"].opts == ["--id"]
     assert found["protocol"].default == "masked"
     for name in own:

@@ -72,6 +72,8 @@ class Scenario(Config):
         return DataSet(Path(described.where).name, task, settled, tuple(classes))
 
     def _described(self) -> DataDescription:
+        if bool(self.data) == ("query" in self.table):
+            raise ParameterError("data, query: give one of them: a data set, a table, or a query")
         given = {"label": self.label or "label", "id": self.id, **self.table}
         described = DataDescription(path=self.data or None, **given)
         if self.data and not is_address(self.data) and not Path(self.data).exists():

@@ -26,7 +26,7 @@ from pydantic import Field
 from privet.arithmetic.probe import probe
 from privet.boosting.model import Feature
 from privet.config import Checked, printable, quoted
-from privet.errors import DataError, PeerMisbehavedError
+from privet.errors import DataError, InputError, PeerMisbehavedError
 from privet.federation.differences import parse, refuse_differences
 from privet.federation.messages import swap
 from privet.files.checkpoint import Stage
@@ -173,7 +173,12 @@ def agree_on_rows(channel: Channel, job: Job, purpose: Purpose, holding: Holding
         stage=_stage(participants),
         dealings={name: statement.dealing for name, statement in purpose.statements.items()},
     )
-    _compare_numbers(channel, job, agreement)
+    try:
+        _compare_numbers(channel, job, agreement)
+    except InputError:
+        # Nothing can be trained on what all have, which all find now: nobody just hangs up.
+        channel.close()
+        raise
     return agreement
 
 

@@ -26,8 +26,8 @@ from benchmarks.evidence.model import counted
 from benchmarks.public_data import load
 from privet import DataSet, Frame, Params
 from privet.arrays import FloatArray
-from privet.data.partition import hand_out, split_rows, spread_columns
-from privet.laboratory.experiment import Trained, train_on
+from privet.data.partition import PartyFrame, hand_out, split_rows, spread_columns
+from privet.laboratory.experiment import Trained, features, train_on
 from privet.runtime.opening import USUAL_BYTES
 
 NAME = "multiclass"
@@ -54,8 +54,11 @@ def our_params(data: DataSet, quick: bool, *, few: bool = False) -> Params:
 
 def trained(rows: Frame, test: Frame, params: Params, protocol: str) -> Trained:
     """Return our model, and its predictions of the test rows."""
-    held = spread_columns(rows.names, SIZES["parties"])
-    return train_on(hand_out(rows, held), hand_out(test, held), params, protocol)
+    return train_on(_parties(rows), _parties(test), params, protocol)
+
+
+def _parties(rows: Frame) -> list[PartyFrame]:
+    return hand_out(rows, spread_columns(rows.names, SIZES["parties"]))
 
 
 def catboost(rows: Frame, test: Frame, params: Params, loss: str, seed: int) -> FloatArray:
@@ -112,7 +115,9 @@ def _masked(rows: Frame, test: Frame, params: Params) -> Figures:
     return {
         "tables": params.tables,
         "depth": params.depth,
-        "same_tests": ours.model.same_tests(clear.model, clear.columns),
+        "same_tests": ours.model.same_tests(
+            clear.model, np.concatenate(features(_parties(rows), clear.encoders))
+        ),
         "plain": params.objective.metrics(test.label, clear.predictions),
         "masked": params.objective.metrics(test.label, ours.predictions),
     }

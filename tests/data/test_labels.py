@@ -102,6 +102,7 @@ def test_another_number_of_classes_than_agreed(
 
 
 def test_the_task_that_a_label_seems_to_ask_for() -> None:
-    for cells in ([0, 1], ["a", "b"], [True, False], [0, None, 1]):
+    for cells in ([0, 1], [0, 0], ["a", "b"], [True, False], [0, None, 1]):
         assert task_of(labelled(cells)) == "classification"
-    assert task_of(labelled([1, 2.5])) == "regression"
+    for numbers in ([1, 2.5], [0, 1, 2], [0.5]):
+        assert task_of(labelled(numbers)) == "regression"

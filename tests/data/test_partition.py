@@ -225,3 +225,8 @@ def test_columns_are_selected_by_name(frame: Frame) -> None:
     assert (frame.select(["d", "a"]).columns == frame.columns[[3, 0]]).all()
     with pytest.raises(DataError, match="no column 'z'; there are 'a', 'b', 'c', 'd', 'e'"):
         frame.select(["a", "z"])
+
+
+def test_nothing_of_a_frame_is_printed(frame: Frame) -> None:
+    assert "label" not in repr(frame)
+    assert "array" not in repr(frame)

@@ -11,8 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from privet.boosting.binning import bucket_columns
 from privet.boosting.model import Model
 from privet.boosting.part import join
+from privet.boosting.trainer import train
 from privet.data.frame import Frame
 from privet.data.ids import Ids
 from privet.data.partition import split_columns
@@ -231,3 +233,13 @@ def run(
 def model_of(local: LocalFederation) -> Model:
     """Return the model that the participants' parts make together."""
     return join([load_part(local.part(name)).part for name in local.names])
+
+
+def model_in_the_clear(local: LocalFederation, frames: Mapping[str, Frame]) -> Model:
+    """Return what training in the clear gives on these rows of each participant."""
+    label = frames[local.recipient].label
+    assert label is not None
+    job = Job.read(local.job)
+    params = job.hyper_parameters()
+    parties = [bucket_columns(n, f.names, f.columns, params.buckets) for n, f in frames.items()]
+    return train(parties, label, params, cuts=job.told_cuts)

@@ -13,9 +13,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from privet.boosting.binning import bucket_columns
 from privet.boosting.model import Model
-from privet.boosting.trainer import train
 from privet.cli.app import app
 from privet.data.reader import read_frame
 from privet.errors import (
@@ -28,9 +26,11 @@ from privet.errors import (
     PrivetError,
 )
 from privet.federation.aligning import write_ids
+from privet.federation.own import Table
 from privet.files.alignments import Alignment, Alignments
 from privet.files.job import Job
 from privet.files.part_file import load_part
+from privet.files.party_file import PartyFile
 from privet.laboratory.local_federation import LocalFederation
 from privet.runtime.roles import DEALER
 from tests.federation.harness import (
@@ -40,6 +40,7 @@ from tests.federation.harness import (
     change,
     common_rows,
     deal_for,
+    model_in_the_clear,
     model_of,
     prepare,
     run,
@@ -51,13 +52,7 @@ THREE = ("bank", "telecom", "shop")
 
 def plain_model(local: LocalFederation) -> Model:
     """Return what training in the clear gives on the rows that all have."""
-    frames = common_rows(local)
-    label = frames[local.recipient].label
-    assert label is not None
-    job = Job.read(local.job)
-    params = job.hyper_parameters()
-    parties = [bucket_columns(n, f.names, f.columns, params.buckets) for n, f in frames.items()]
-    return train(parties, label, params, cuts=job.told_cuts)
+    return model_in_the_clear(local, common_rows(local))
 
 
 def kept(local: LocalFederation, name: str) -> Path:
@@ -569,3 +564,14 @@ def test_ids_are_written_as_their_owner_has_them(local: LocalFederation, tmp_pat
     assert head == "id"
     assert lines == found["bank"][1].tolist()
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_a_label_that_cannot_be_learned_is_found_before_anybody_is_met(tmp_path: Path) -> None:
+    local = prepare(tmp_path, tables=1)
+    align(local)
+    path = local.folder / "shop" / "train.csv"
+    head, first, *rest = path.read_text().splitlines()
+    path.write_text("\n".join([head, first.rpartition(",")[0] + ",", *rest]) + "\n")
+    party = PartyFile.load(local.folder / "shop" / "party.toml")
+    with pytest.raises(DataError, match=r"train\.csv: the label of row 1 is missing"):
+        Table.read(party, Job.read(local.job), restart=False)

@@ -46,6 +46,14 @@ class Service:
         self.thread.start()
         ready.wait(20)
 
+    @classmethod
+    def until_the_test_is_over(cls, local: LocalFederation) -> Iterator[Service]:
+        """Yield a service, and see that it ends well."""
+        found = cls(local)
+        yield found
+        found.queue.close("the test is over")
+        found.ended().checked()
+
     def ended(self) -> Run:
         self.thread.join(20)
         assert self.found is not None
@@ -61,10 +69,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> LocalFederation:
 
 @pytest.fixture
 def service(trained: LocalFederation) -> Iterator[Service]:
-    found = Service(trained)
-    yield found
-    found.queue.close("the test is over")
-    found.ended().checked()
+    yield from Service.until_the_test_is_over(trained)
 
 
 def post(port: int, content: Any, path: str = "/predict") -> tuple[int, Any]:

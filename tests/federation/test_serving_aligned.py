@@ -40,10 +40,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> LocalFederation:
 
 @pytest.fixture
 def service(trained: LocalFederation) -> Iterator[Service]:
-    found = Service(trained)
-    yield found
-    found.queue.close("the test is over")
-    found.ended().checked()
+    yield from Service.until_the_test_is_over(trained)
 
 
 def test_predictions_by_id(service: Service) -> None:

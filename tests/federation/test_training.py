@@ -13,10 +13,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from privet.boosting.binning import bucket_columns
 from privet.boosting.estimate import estimate
 from privet.boosting.model import Model
-from privet.boosting.trainer import train
 from privet.data.reader import read_frame
 from privet.errors import DisagreementError, ModelError, ParameterError, PeerError, UnavailableError
 from privet.federation.events import Event
@@ -26,7 +24,7 @@ from privet.files.part_file import load_part
 from privet.laboratory.local_federation import LocalFederation, free_ports
 from privet.runtime.counter import cost_of
 from privet.terms.objectives import sigmoid
-from tests.federation.harness import NAMES, change, model_of, prepare, rows, run
+from tests.federation.harness import NAMES, change, model_in_the_clear, model_of, prepare, rows, run
 
 
 def plain_model(local: LocalFederation) -> Model:
@@ -39,12 +37,7 @@ def plain_model(local: LocalFederation) -> Model:
         )
         for name in local.names
     }
-    label = frames[local.recipient].label
-    assert label is not None
-    job = Job.read(local.job)
-    params = job.hyper_parameters()
-    parties = [bucket_columns(n, f.names, f.columns, params.buckets) for n, f in frames.items()]
-    return train(parties, label, params, cuts=job.told_cuts)
+    return model_in_the_clear(local, frames)
 
 
 def same_tests(a: Model, b: Model) -> bool:

@@ -318,3 +318,15 @@ def test_damage_under_a_new_seal_does_no_worse_than_an_error(tmp_path: Path) -> 
         assert found.leaf_shares.shape == (3, 1, 4)
         found.fails(np.zeros((2, 5)))
     assert 0 < loaded < 1000
+
+
+def test_encoders_make_the_features_that_are_tested(tmp_path: Path) -> None:
+    other = replace(file(), encoders=(Encoder("a", NUMBER), Encoder("d", NUMBER)))
+    save_part(other, tmp_path / "bank.part")
+    with pytest.raises(ModelError, match="encoders make other features than it tests"):
+        load_part(tmp_path / "bank.part")
+
+
+def test_nothing_of_it_is_printed() -> None:
+    assert "categories" not in repr(file())
+    assert "yes" not in repr(file())

@@ -16,7 +16,6 @@ from privet.terms.objectives import (
     OBJECTIVES,
     by_class,
     likeliest,
-    objective_for,
     objective_of,
     objective_with,
     sigmoid,
@@ -241,19 +240,6 @@ def test_an_objective_is_found_by_its_name(objective: Objective) -> None:
     score = np.zeros(target.shape)
     assert objective.prediction(score).shape == (3,)
     assert objective.metric in objective.metrics(label, objective.prediction(score))
-
-
-@pytest.mark.parametrize(
-    ("label", "objective"),
-    [
-        ([0, 1], CLASSIFICATION),
-        ([0, 0], CLASSIFICATION),
-        ([0, 1, 2], REGRESSION),
-        ([0.5], REGRESSION),
-    ],
-)
-def test_what_a_label_seems_to_ask_for(label: list[float], objective: Objective) -> None:
-    assert objective_for(np.array(label, dtype=float)) is objective
 
 
 def test_defaults_of_objectives() -> None:

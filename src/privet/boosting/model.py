@@ -12,7 +12,7 @@ import numpy as np
 
 from privet.arrays import BoolArray, FloatArray, IndexArray
 from privet.config import printable
-from privet.data.encoder import Encoder
+from privet.data.encoder import Encoder, features_of
 from privet.data.kinds import NUMBER
 from privet.errors import DataError, ModelError
 from privet.terms.objective import LARGEST, Objective
@@ -92,9 +92,7 @@ class Model:
             )
         if self.feature.min() < 0 or self.feature.max() >= len(self.features):
             raise ModelError(f"a test names a feature that is not one of the {len(self.features)}")
-        if self.encoders and self.feature_names != tuple(
-            name for encoder in self.encoders for name in encoder.features
-        ):
+        if self.encoders and self.feature_names != features_of(self.encoders):
             raise ModelError("its encoders make other features than it tests")
         if self.bucket.min() < 0:
             raise ModelError("a test names a negative bucket")

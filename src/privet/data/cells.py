@@ -18,6 +18,7 @@ from privet.arrays import FloatArray
 from privet.config import quoted
 from privet.data.kinds import CATEGORY, NUMBER, Kind
 from privet.data.parsing import (
+    EXACT,
     as_texts,
     category_names,
     guess,
@@ -32,7 +33,6 @@ from privet.errors import DataError
 
 MISSING = ("", "NA", "N/A", "NaN", "nan", "null", "NULL")
 """What stands for a missing value, beside what its owner says."""
-_EXACT = 2.0**53
 _MOST_CATEGORIES = 1_000_000
 
 
@@ -61,8 +61,6 @@ class Cells:
 
     def add(self, cells: pa.Array) -> None:
         """Take in the next rows."""
-        if pa.types.is_dictionary(cells.type):
-            cells = cells.cast(cells.type.value_type)
         values = self._text(cells) if is_text(cells.type) else self._typed(cells)
         infinite = np.flatnonzero(np.isinf(values))
         if len(infinite):
@@ -182,7 +180,7 @@ class Cells:
             raise self._complaint(pc.index(text, pa.scalar(cell, text.type)).as_py(), cell)
 
     def _warn_of_rounding(self, values: FloatArray, text: pa.Array | None = None) -> None:
-        large = np.flatnonzero(np.abs(values) >= _EXACT)
+        large = np.flatnonzero(np.abs(values) >= EXACT)
         if text is not None and len(large):
             cells = text.take(pa.array(large))
             whole = pc.match_substring_regex(cells, "^[+-]?[0-9]+$")

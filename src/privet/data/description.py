@@ -105,16 +105,13 @@ class DataDescription(SourceOptions):
             ("missing", self.missing if isinstance(self.missing, dict) else ()),
         ):
             _refuse_idle(key, patterns, names)
-        chosen = [name for name in names if name not in special]
-        if self.columns is not None:
-            chosen = _in_order(self.columns, names)
-            both = [name for name in special if name in self.columns]
-            if both:
-                raise DataError(
-                    f"column {both[0]!r} is asked for twice: as id or label, and as feature"
-                )
-            chosen = [name for name in chosen if name not in special]
-        return [name for name in chosen if not self.drops(name)]
+        both = [name for name in special if name in (self.columns or ())]
+        if both:
+            raise DataError(
+                f"column {both[0]!r} is asked for twice: as id or label, and as feature"
+            )
+        chosen = names if self.columns is None else _in_order(self.columns, names)
+        return [name for name in chosen if name not in special and not self.drops(name)]
 
     def drops(self, name: str) -> bool:
         """Tell whether a column is to be left out."""

@@ -10,7 +10,7 @@ Numbers, dates and times stay as they are, and bucketing finds thresholds among 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 
@@ -83,6 +83,11 @@ class Encoder:
         if 0 < len(rest) < len(passed):
             return f"{self.column} is not {' or '.join(_shown(rest))}, nor of the rest"
         return f"{self.column} is {' or '.join(_shown(passed))}"
+
+
+def features_of(encoders: Iterable[Encoder]) -> tuple[str, ...]:
+    """Return the features that encoders make, in order."""
+    return tuple(name for encoder in encoders for name in encoder.features)
 
 
 def in_words(kind: Kind, value: float, digits: int = 6) -> str:

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from privet.arrays import FloatArray
-from privet.data.encoder import Encoder
+from privet.data.encoder import Encoder, features_of
 from privet.data.frame import Frame
 from privet.errors import DataError
 
@@ -22,15 +22,13 @@ def learn(frame: Frame, buckets: int) -> tuple[Encoder, ...]:
 def encode(frame: Frame, encoders: Sequence[Encoder]) -> Frame:
     """Return the features of a frame's rows."""
     position = {name: i for i, name in enumerate(frame.names)}
-    names: list[str] = []
-    rows: list[FloatArray] = []
+    names, rows = features_of(encoders), list[FloatArray]()
     for encoder in encoders:
         if encoder.column not in position:
             raise DataError(f"there is no column {encoder.column!r}, which the model needs")
         i = position[encoder.column]
-        names += encoder.features
         rows.append(encoder.encode(frame.contents[i], frame.columns[i]))
-    if tuple(names) == frame.names and all(e.kind.name != "category" for e in encoders):
+    if names == frame.names and all(e.kind.name != "category" for e in encoders):
         return replace(frame, contents=())  # as it is, without a copy
     columns = np.concatenate(rows) if rows else np.empty((0, frame.n_samples))
-    return replace(frame, names=tuple(names), columns=columns, contents=())
+    return replace(frame, names=names, columns=columns, contents=())

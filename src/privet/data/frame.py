@@ -17,7 +17,7 @@ from privet.data.kinds import NUMBERS, Content
 from privet.errors import DataError
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Frame:
     """Columns of the same samples."""
 

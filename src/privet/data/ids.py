@@ -21,14 +21,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from privet.arrays import IndexArray
-from privet.data.parsing import plain_text
+from privet.data.parsing import plain_text, whole_numbers
 from privet.errors import DataError
 
 Rule = Literal["strip", "casefold", "digits"]
 """How a key is made of an id: without blanks around it, in small letters, of its digits alone."""
 RULES: tuple[Rule, ...] = get_args(Rule)
 
-_EXACT = 2.0**53  # below it, a double that is a whole number is no other's rounding
 _EXAMPLES = 3
 _BLOCK = 1 << 16
 
@@ -170,14 +169,12 @@ def _as_text(column: pa.ChunkedArray, name: str) -> pa.Array:
 
 def _whole(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
     values = column.to_numpy()
-    there = ~np.isnan(values)
-    bad = np.flatnonzero(there & ((values != np.floor(values)) | (np.abs(values) >= _EXACT)))
+    whole, bad = whole_numbers(values)
     if len(bad):
         raise DataError(
             f"the id column {name!r} holds fractions, or numbers that are not exact as such: row "
             f"{bad[0] + 1} has {values[bad[0]]:.17g}; write ids as text or whole numbers"
         )
-    whole = pa.array(np.where(there, values, 0).astype(np.int64), mask=~there)
     return pa.chunked_array([whole])
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from privet.data.encoder import in_words
 from privet.data.frame import Frame, listing
-from privet.data.kinds import NUMBER, Content
+from privet.data.kinds import NUMBERS, Content
 from privet.errors import DataError
 from privet.terms.objectives import MOST_CLASSES, OBJECTIVES
 
@@ -74,7 +74,7 @@ def settle_label(
     place = {named[name]: k for k, name in enumerate(classes)}
     codes = np.array([place[value] for value in values], dtype=np.float64)
     coded = codes[np.searchsorted(values, label)]
-    return replace(frame, label=coded, label_content=Content(NUMBER)), classes
+    return replace(frame, label=coded, label_content=NUMBERS), classes
 
 
 def _complaint(found: int, agreed: int | None) -> str:

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from privet.arrays import BoolArray, FloatArray
+from privet.arrays import BoolArray, FloatArray, IndexArray
 from privet.data.kinds import CATEGORY, NUMBER, Kind, KindName
 from privet.errors import DataError
 
@@ -25,8 +25,9 @@ _ZONE = r"(Z|[+-][0-9]{2}(:?[0-9]{2})?)$"
 # What is no number or date to us, and was meant to be one.
 _GROUPED = r"^[+-]?[0-9]{1,3}([,.' \x{00A0}\x{202F}][0-9]{3})+([.,][0-9]+)?$|^[+-]?[0-9]*,[0-9]+$"
 _DATED = r"^[0-9]{1,4}[./-][0-9]{1,2}[./-][0-9]{1,4}([ T].*)?$"
-_EXACT = 2.0**53  # below it, a double that is a whole number is no other's rounding
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+EXACT = 2.0**53
+"""Below it, a double that is a whole number is no other's rounding."""
 
 
 class Parsed(NamedTuple):
@@ -171,8 +172,16 @@ def numbers(cells: pa.Array) -> FloatArray:
         unit = _PER_SECOND[kind.unit]
         cells = cells.cast(pa.int32() if kind.bit_width == 32 else pa.int64())
     # Whole numbers beyond 2^53 become the nearest double.
-    values = cells.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
-    return np.array(values, dtype=np.float64) / unit
+    values: FloatArray = cells.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+    return values / unit if unit > 1 else values.copy()
+
+
+def whole_numbers(values: FloatArray) -> tuple[pa.Array, IndexArray]:
+    """Return doubles as whole numbers, and where they are none, or not exact as such."""
+    gone = np.isnan(values)
+    whole = (values == np.floor(values)) & (np.abs(values) < EXACT)
+    found = pa.array(np.where(whole, values, 0).astype(np.int64), mask=gone)
+    return found, np.flatnonzero(~gone & ~whole)
 
 
 def plain_text(texts: pa.Array) -> pa.Array:
@@ -198,15 +207,12 @@ def may_be_typed(name: str) -> bool:
 def as_texts(cells: pa.Array) -> pa.Array:
     """Return cells as categories' names: 7 and 7.0 are one."""
     if pa.types.is_floating(cells.type):
-        values = cells.cast(pa.float64()).to_numpy(zero_copy_only=False)
-        gone = np.isnan(values)
-        whole = (values == np.floor(values)) & (np.abs(values) < _EXACT)
-        odd = np.flatnonzero(~gone & ~whole)
+        values = numbers(cells)
+        cells, odd = whole_numbers(values)
         if len(odd):
             raise DataError(
                 f"{values[odd[0]]:g} is a fraction, or not exact as one, which is no category"
             )
-        cells = pa.array(np.where(gone, 0, values).astype(np.int64), mask=gone)
     if pa.types.is_boolean(cells.type):
         return pc.if_else(cells, "true", "false").cast(pa.large_string())
     return plain_text(cells.cast(pa.large_string()))

@@ -20,7 +20,7 @@ from privet.data.encoder import Encoder
 from privet.data.encoding import encode
 from privet.data.frame import Frame
 from privet.data.ids import Ids, Rule
-from privet.data.kinds import NUMBER, Content, Kind
+from privet.data.kinds import NUMBER, NUMBERS, Content, Kind
 from privet.data.parsing import kind_of, may_be_typed
 from privet.data.sources.open import open_source
 from privet.data.sources.source import Source, naming
@@ -58,7 +58,7 @@ def read_table(described: DataDescription, rules: Rules | None = None) -> Frame:
             ids=Ids.read(ids, rules) if ids else None,
             label=answers[0] if label else None,
             contents=tuple(contents),
-            label_content=answer_contents[0] if label else Content(),
+            label_content=answer_contents[0] if label else NUMBERS,
             warnings=tuple(f"{source.where}: {warning}" for warning in warnings),
         )
 

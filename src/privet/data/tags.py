@@ -21,6 +21,7 @@ TagArray = npt.NDArray[np.uint64]
 _OF_IDS, _OF_DUMMIES = b"privet id", b"privet dummy"
 # A process hashes about two million ids a second, and takes half a second to start.
 _PAYS = 1 << 22
+_AS_HASHED = np.dtype("<u8")  # the same numbers on every machine
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -50,7 +51,7 @@ class Tags:
         pairs, order = np.empty((count, 2), np.uint64), np.empty(count, np.uint64)
         end = 0
         for block in blocks:
-            numbers = np.frombuffer(block, np.uint64).reshape(-1, 3)
+            numbers = np.frombuffer(block, _AS_HASHED).reshape(-1, 3)
             start, end = end, end + len(numbers)
             pairs[start:end], order[start:end] = numbers[:, :2], numbers[:, 2]
         assert end == count

@@ -93,7 +93,8 @@ def digest(order: TagArray, key: bytes) -> bytes:
 
     Only those who have the key can know the numbers, so nobody else could try ids on it.
     """
-    return hashlib.blake2b(order.data, digest_size=32, key=key, person=b"privet rows").digest()
+    numbers = order.astype("<u8", copy=False).data
+    return hashlib.blake2b(numbers, digest_size=32, key=key, person=b"privet rows").digest()
 
 
 class TagList:

@@ -81,7 +81,7 @@ class Table:
     def read(cls, party: PartyFile, job: Job, restart: bool) -> Table:
         """Read a table, and see whether its rows were aligned before."""
         frame = party.read_rows(job)
-        if frame.label is not None:
+        if job.align and frame.label is not None:  # else the label is settled at once, in `own`
             with naming(party.data.where):
                 settle_label(frame, job.task, party.data.positive, job.classes)
         assert frame.ids is not None

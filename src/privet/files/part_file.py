@@ -15,7 +15,7 @@ from pydantic import FailFast, Field
 
 from privet.boosting.part import ModelPart
 from privet.config import Checked
-from privet.data.encoder import Encoder
+from privet.data.encoder import Encoder, features_of
 from privet.errors import InputError, ModelError
 from privet.files.atomic import write_atomically
 from privet.files.job import Job
@@ -40,7 +40,7 @@ class _FileHeader(Checked):
     part: PartHeader
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class PartFile:
     """A participant's part of a model, and what it belongs to."""
 
@@ -96,8 +96,7 @@ def load_part(path: str | Path) -> PartFile:
         file = PartFile(
             part, Job.parse(header.job), header.data, header.run, encoders, tuple(header.classes)
         )
-        made = tuple(feature for encoder in encoders for feature in encoder.features)
-        if made != part.own_features:
+        if features_of(encoders) != part.own_features:
             raise ModelError("its encoders make other features than it tests")
         if file.model != header.model:
             raise ModelError("its name is not that of its content")

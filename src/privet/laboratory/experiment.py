@@ -17,6 +17,7 @@ from privet.boosting.preparation import prepare
 from privet.boosting.reference import OnTable
 from privet.boosting.trainer import DEFAULT_PROTOCOL, PLAIN, train, train_federated
 from privet.data.datasets import DataSet
+from privet.data.encoder import Encoder
 from privet.data.encoding import encode
 from privet.data.frame import Frame
 from privet.data.partition import PartyFrame, check_aligned, hand_out, split_rows
@@ -96,7 +97,9 @@ def run(
         params=params,
         metrics=evaluate(params.objective, trained.predictions, test_rows),
         plain_metrics=evaluate(params.objective, plain.predictions, test_rows),
-        same_tests=model.same_tests(plain.model, trained.columns),
+        same_tests=model.same_tests(
+            plain.model, np.concatenate(features(parties, trained.encoders))
+        ),
         network=experiment.network,
         dealer=_dealer(experiment, network),
         seconds=trained.seconds.model_copy(update={"total": time.perf_counter() - started}),
@@ -150,8 +153,8 @@ class Trained:
     rounds: Rounds = field(default_factory=Rounds)
     reveals: list[Reveal] = field(default_factory=list)
     peak_rss_mb: float = field(default_factory=peak_rss_mb)
-    columns: FloatArray = field(default_factory=lambda: np.empty((0, 0)))
-    """All features of the training rows, in the model's order."""
+    encoders: Sequence[Sequence[Encoder]] = ()
+    """What makes features of each party's columns."""
 
 
 def train_on(
@@ -178,17 +181,14 @@ def train_on(
         raise DataError(f"{parties[-1].name} is the active participant and has no label")
     prepared = [prepare(party.name, party.frame, params) for party in parties]
     bucketed = [own.columns for own in prepared]
-    features = [
-        encode(party.frame, own.encoders).columns
-        for party, own in zip((*parties, *new), prepared * 2, strict=True)
-    ]
-    columns, new_columns = np.concatenate(features[: len(parties)]), features[len(parties) :]
-    encoders = tuple(encoder for own in prepared for encoder in own.encoders)
+    by_party = [own.encoders for own in prepared]
+    new_columns = features(new, by_party)
+    encoders = tuple(encoder for own in by_party for encoder in own)
     if protocol == PLAIN:
         model = train(bucketed, label, params, protocol, on_table, cuts)
         predictions = model.predict(np.concatenate(new_columns))
         spent = Seconds(train=time.perf_counter() - started)
-        return Trained(replace(model, encoders=encoders), predictions, spent, columns=columns)
+        return Trained(replace(model, encoders=encoders), predictions, spent, encoders=by_party)
     found: list[Estimate] = []
 
     def note(estimate: Estimate) -> None:
@@ -220,8 +220,16 @@ def train_on(
         costs.rounds(federated.outcome.meters[0], levels),
         reveals(federated.outcome.ledgers[0]),
         federated.outcome.peak_rss_mb,
-        columns,
+        by_party,
     )
+
+
+def features(
+    parties: Sequence[PartyFrame], encoders: Sequence[Sequence[Encoder]]
+) -> list[FloatArray]:
+    """Return what each party's encoders make of its rows."""
+    both = zip(parties, encoders, strict=True)
+    return [encode(party.frame, own).columns for party, own in both]
 
 
 def evaluate(objective: Objective, predicted: FloatArray, rows: Frame) -> dict[str, float | None]:

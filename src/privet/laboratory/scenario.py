@@ -58,11 +58,11 @@ class Scenario(Config):
     def load(self) -> DataSet:
         """Load a named data set, or read a table and settle what its label asks for."""
         if self.data in DATASETS:
-            for option in ("label", "id", "task", *self.table):
-                if getattr(self, option, None) is not None or option in self.table:
-                    raise DataError(
-                        f"the data set {self.data} has its own {option}; leave --{option} out"
-                    )
+            said = [key for key in ("label", "id", "task") if getattr(self, key) is not None]
+            for option in (*said, *self.table):
+                raise DataError(
+                    f"the data set {self.data} has its own {option}; leave --{option} out"
+                )
             return load_dataset(self.data)
         described = self._described()
         frame = read_table(described)

@@ -256,9 +256,3 @@ def objective_with(task: str, outputs: int) -> Objective:
     if found.outputs != outputs:
         raise ModelError(f"a {task} does not have {outputs} outputs")
     return found
-
-
-def objective_for(label: FloatArray) -> Objective:
-    """Return the objective that a label seems to ask for: 0 and 1 alone are classes."""
-    binary = np.isin(label, (0.0, 1.0)).all()
-    return OBJECTIVES["classification" if binary else "regression"]

@@ -18,6 +18,7 @@ from pydantic import field_validator
 
 from privet.config import Config, printable
 from privet.data.frame import listing, refuse_repeats
+from privet.data.parsing import is_text, kind_of
 from privet.errors import DataError
 
 Separator = Literal[",", ";", "\t", "|"]
@@ -130,19 +131,7 @@ def plain_type(name: str, kind: pa.DataType) -> pa.DataType:
             f"column {name!r} holds {kind}, several values in a cell: make columns of them, or "
             "leave it out"
         )
-    if not (
-        types.is_integer(kind)
-        or types.is_floating(kind)
-        or types.is_decimal(kind)
-        or types.is_boolean(kind)
-        or types.is_string(kind)
-        or types.is_large_string(kind)
-        or types.is_date(kind)
-        or types.is_timestamp(kind)
-        or types.is_time(kind)
-        or types.is_duration(kind)
-        or types.is_null(kind)
-    ):
+    if kind_of(kind) is None and not is_text(kind):
         raise DataError(
             f"column {name!r} holds {kind}: write it as numbers, text, dates or timestamps, or "
             "leave it out"

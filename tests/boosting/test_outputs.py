@@ -147,7 +147,8 @@ def test_a_table_by_hand() -> None:
     parties = bucketed(columns, 4)
     model = train(parties, label, params)
     buckets = np.concatenate([party.buckets for party in parties])
-    score = np.zeros((4, 60))
+    shares = np.bincount(label.astype(int)) / 60
+    score = np.repeat(np.log(shares / (1 - shares))[:, None], 60, axis=1)
     for table in range(2):
         p = 1 / (1 + np.exp(-score))
         g = p - np.array([label == k for k in range(4)])
@@ -173,7 +174,7 @@ def test_a_table_by_hand() -> None:
 
 
 def test_the_loss_is_the_sum_over_classes() -> None:
-    """Before the first table every residual is a half; before the second, as the reference has."""
+    """Before the first table that of the shares of classes; then, as the reference has."""
     columns, label = labelled(3)
     params = Params(task="classification", classes=3, tables=2, depth=2, buckets=4)
     parties = bucketed(columns, 4)
@@ -199,7 +200,8 @@ def test_the_loss_is_the_sum_over_classes() -> None:
     data = [PartyData(own, label if k == 2 else None) for k, own in enumerate(parties)]
     first = train(parties, label, params.model_copy(update={"tables": 1}))
     residuals = sigmoid(first.score(columns)) - params.objective.targets(label)
-    expected = [3 / 4, float((residuals**2).sum() / N)]
+    shares = np.bincount(label.astype(int)) / N
+    expected = [float((shares * (1 - shares)).sum()), float((residuals**2).sum() / N)]
     for losses in simulate(program, 3, data).results:
         assert losses == pytest.approx(expected, abs=2**-15)
 

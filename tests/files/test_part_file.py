@@ -23,7 +23,7 @@ from privet.data.kinds import CATEGORY, NUMBER
 from privet.errors import ModelError
 from privet.files import records
 from privet.files.job import Job
-from privet.files.part_file import PartFile, load_part, save_part
+from privet.files.part_file import VERSION, PartFile, load_part, save_part
 from privet.files.streams import seal
 
 
@@ -59,7 +59,7 @@ def file(unit: LabelUnit | None = None, run: str = "a run") -> PartFile:
     return PartFile(part(unit), job, "data", run, encoders, ("no", "yes"))
 
 
-@pytest.mark.parametrize("unit", [None, LabelUnit(0.1, 4.0)])
+@pytest.mark.parametrize("unit", [None, LabelUnit((0.1,), 4.0)])
 def test_a_part_comes_back(tmp_path: Path, unit: LabelUnit | None) -> None:
     path = tmp_path / "bank.part"
     save_part(file(unit), path)
@@ -72,7 +72,7 @@ def test_a_part_comes_back(tmp_path: Path, unit: LabelUnit | None) -> None:
 
 
 def test_a_models_name_is_that_of_its_run() -> None:
-    assert file().model == file(LabelUnit(0.1, 4.0)).model
+    assert file().model == file(LabelUnit((0.1,), 4.0)).model
     assert file().model != file(run="another").model
 
 
@@ -112,7 +112,7 @@ def test_any_arrow_library_reads_it(tmp_path: Path) -> None:
     path = tmp_path / "bank.part"
     save_part(file(), path)
     _, header, tables = opened(path)
-    assert (header["format"], header["version"], header["tables"]) == ("privet-part", 4, 3)
+    assert (header["format"], header["version"], header["tables"]) == ("privet-part", VERSION, 3)
     assert (header["part"]["depth"], header["part"]["outputs"]) == (2, 1)
     (row,) = tables[1].to_pylist()
     assert row == {
@@ -140,7 +140,7 @@ def test_a_changed_bit_is_noticed(tmp_path: Path) -> None:
     ("key", "value", "complaint"),
     [
         ("format", "privet-model", "not a part file"),
-        ("version", 5, "part file version 5; this software reads version 4: use the release"),
+        ("version", 99, f"part file version 99; this software reads version {VERSION}: use"),
         ("colour", "red", "damaged: .*colour"),
         ("model", "another", "damaged: its name is not that of its content"),
         ("job", {}, "damaged: .*participants"),
@@ -243,7 +243,8 @@ def test_extension_types_are_refused(tmp_path: Path) -> None:
         (b'{"format":"privet-model","version":1}', "not a part file of this software"),
         (
             b'{"seal":"0","format":"privet-part","version":2,"part":{}}',
-            "part file version 2; this software reads version 4: use the release that wrote it, "
+            f"part file version 2; this software reads version {VERSION}: use the release that "
+            "wrote it, "
             "or train again",
         ),
         (b"\xff\xff\xff\xff", "not a part file of this software"),

@@ -259,6 +259,7 @@ def prediction(
     recipient: int,
     sizes: Sequence[int] = (24,),
     classes: int = 2,
+    task: str = "classification",
 ) -> tuple[Prediction, list[tuple[ModelPart, list[FloatArray]]]]:
     """Return predictions in which the outcomes of the honest participant's tests cancel out.
 
@@ -267,7 +268,7 @@ def prediction(
     """
     rng = np.random.default_rng(10 * n + honest)
     names = tuple(f"party{k + 1}" for k in range(n))
-    objective = objective_of("classification", classes)
+    objective = objective_of(task, classes)
     bits, outputs = objective.prediction_bits, objective.outputs
     features = tuple(Feature("x", name) for name in names)
     tests = np.array([[honest, (honest + 1) % n]] * 2)
@@ -283,7 +284,7 @@ def prediction(
         own = tests == k
         part = ModelPart(
             protocol=protocol,
-            task="classification",
+            task=task,
             features=features,
             party=name,
             feature=tests,
@@ -291,7 +292,7 @@ def prediction(
             threshold=np.where(own, 0.0, np.nan),
             leaf_shares=shares[k],
             fraction_bits=bits + GUARD_BITS,
-            unit=LabelUnit() if k == n - 1 else None,
+            unit=LabelUnit((-1.5,) * outputs) if k == n - 1 else None,
         )
         data.append((part, [rng.normal(size=(1, size)) for size in sizes]))
     queries = tuple(

@@ -37,13 +37,14 @@ def test_a_training(task: str) -> None:
 
 @pytest.mark.parametrize("protocol", ["masked", "paper"])
 @pytest.mark.parametrize("recipient", [0, 2])
-def test_a_prediction(protocol: str, recipient: int) -> None:
-    """The recipient alone learns predictions, and the label's unit if it has not got it."""
-    program, data = prediction(protocol, 3, 0, recipient)
+@pytest.mark.parametrize("task", ["classification", "regression"])
+def test_a_prediction(protocol: str, recipient: int, task: str) -> None:
+    """The recipient alone learns predictions, and a regression's unit if it has not got it."""
+    program, data = prediction(protocol, 3, 0, recipient, task=task)
     session = perform(program, data, None)
     to = (f"party{recipient + 1}",)
     expected = {("predictions", to)}
-    if recipient != 2:
+    if recipient != 2 and task == "regression":
         expected.add(("centre and scale of the label", to))
     for k, seen in enumerate(session.seen):
         assert told(seen.runtime.ledger) == expected
@@ -54,9 +55,9 @@ def test_nobody_but_the_recipient_sees_the_label_s_unit() -> None:
     """With another unit, the others receive messages of the same shapes, and shares alone."""
     sessions = []
     for scale in (1.0, 1024.0):
-        program, data = prediction("masked", 3, 0, 0)
+        program, data = prediction("masked", 3, 0, 0, task="regression")
         part, batches = data[2]
-        object.__setattr__(part, "unit", LabelUnit(0.0, scale))
+        object.__setattr__(part, "unit", LabelUnit((0.0,), scale))
         data[2] = (part, batches)
         sessions.append(perform(program, data, None))
     for session in sessions:

@@ -88,10 +88,15 @@ def test_the_sigmoid_holds_at_both_ends() -> None:
 
 
 def test_the_first_score() -> None:
-    assert REGRESSION.start(np.array([1.0, 2.0, 6.0])) == 3.0
+    assert REGRESSION.start(np.array([1.0, 2.0, 6.0])).tolist() == [3.0]
+    assert REGRESSION.start(np.array([1.0, 2.0, 6.0]), np.array([0.0, 3.0, 1.0])).tolist() == [3.0]
     # Exactly summed: in whatever order, and whatever cancels.
-    assert REGRESSION.start(np.array([1e16, 1.0, -1e16, 1.0])) == 0.5
-    assert CLASSIFICATION.start(np.array([0.0, 1.0, 1.0])) == 0.0
+    assert REGRESSION.start(np.array([1e16, 1.0, -1e16, 1.0])).tolist() == [0.5]
+    label = np.array([0.0, 1.0, 1.0])
+    assert CLASSIFICATION.start(label) == pytest.approx([np.log(2)])
+    assert CLASSIFICATION.start(label, np.array([6.0, 1.0, 0.0])) == pytest.approx([-np.log(6)])
+    # Of a class without a weight, something that protocols can compute with.
+    assert CLASSIFICATION.start(label, np.array([0.0, 1.0, 1.0])).tolist() == [12.0]
 
 
 class Plain(Functions):
@@ -189,7 +194,8 @@ def test_several_classes() -> None:
     assert [objective_of("classification", k).outputs for k in (2, 3, 32)] == [1, 3, 32]
     label = np.array([2.0, 0.0, 1.0])
     assert THREE.targets(label).tolist() == [[0, 1, 0], [0, 0, 1], [1, 0, 0]]
-    assert THREE.start(label) == 0.0
+    assert THREE.start(label) == pytest.approx([-np.log(2)] * 3)
+    assert THREE.start(label, np.array([2.0, 1.0, 1.0])) == pytest.approx(np.log([1 / 3, 1 / 3, 1]))
     scores = np.array([[0.0, -50.0, 3.0], [0.0, -49.0, 0.0], [0.0, -800.0, 0.0]])
     with np.errstate(under="ignore", over="raise", divide="raise", invalid="raise"):
         found = THREE.prediction(scores)

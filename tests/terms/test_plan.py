@@ -22,16 +22,3 @@ def test_a_plan_is_of_its_params() -> None:
     assert plan.objective is OBJECTIVES["regression"]
     assert plan.n_features == 5
     assert not plan.reveal_loss
-
-
-@pytest.mark.parametrize(
-    ("task", "base_score", "start"),
-    [
-        ("regression", None, 0.0),
-        ("regression", 7.0, 0.0),  # which its holder subtracts, and nobody else needs to know
-        ("classification", None, 0.0),
-        ("classification", -0.5, -0.5),
-    ],
-)
-def test_where_scores_start(task: str, base_score: float | None, start: float) -> None:
-    assert Plan(Params(task=task, base_score=base_score), OWNERSHIP, 9).start == start

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from privet.arithmetic.fixed_point import FixedPoint
 from privet.arithmetic.rings import Z32
 from privet.arithmetic.shares import Share
 from privet.arrays import FloatArray
@@ -135,7 +136,7 @@ def train(
 ) -> ModelPart | None:
     """Train a model; return our part of it, and None to the dealer.
 
-    1. The active participant shares its label; all samples start from the same score.
+    1. The active participant shares its label; all samples start from scores that it knows.
     2. For each table: train it on the loss's derivatives at the scores; add its leaf values to
        them.
 
@@ -155,7 +156,7 @@ def train(
     if state is not None:
         unit = state.part.unit
     elif data is not None and data.label is not None:
-        unit = _label_unit(data.label, plan, federation.suite)
+        unit = _label_unit(data.label, federation, plan)
     own = _own_data(data, unit, plan, runtime.index)
     if keeping is not None:
         runtime.use_lasting(keeping.seeds)
@@ -195,11 +196,12 @@ def _reveal_loss(runtime: Runtime, suite: Suite, table: TrainedTable) -> float |
     return None if revealed is None else suite.loss_of(revealed)
 
 
-def _label_unit(label: FloatArray, plan: Plan, suite: type[Suite]) -> LabelUnit:
+def _label_unit(label: FloatArray, federation: Federation, plan: Plan) -> LabelUnit:
     start = plan.params.start(label)
     if not plan.objective.own_unit:
-        return LabelUnit(start)
-    return LabelUnit.of(label, start, float(suite.stretch(plan)))
+        encoding = FixedPoint(federation.fraction_bits, Z32)  # as predictions will start
+        return LabelUnit(tuple(encoding.decode(encoding.encode(start)).tolist()))
+    return LabelUnit.of(label, float(start[0]), float(federation.suite.stretch(plan)))
 
 
 def _own_data(data: PartyData | None, unit: LabelUnit | None, plan: Plan, index: int) -> OwnData:
@@ -208,11 +210,11 @@ def _own_data(data: PartyData | None, unit: LabelUnit | None, plan: Plan, index:
         return OwnData()
     buckets = plan.ownership.by_feature(index, list(data.columns.buckets))
     label = data.label
-    if label is None:
+    if label is None or unit is None:
         return OwnData(buckets)
-    if unit is not None and plan.objective.own_unit:
-        label = unit.shrink(label)
-    return OwnData(buckets, plan.objective.targets(label))
+    if plan.objective.own_unit:
+        return OwnData(buckets, plan.objective.targets(unit.shrink(label)))
+    return OwnData(buckets, plan.objective.targets(label), np.array(unit.start))
 
 
 def _no_tables(federation: Federation, plan: Plan, party: str, unit: LabelUnit | None) -> ModelPart:

@@ -16,6 +16,7 @@ from privet.arithmetic.shares import Share
 from privet.arrays import FloatArray
 from privet.boosting.federation import SUITES
 from privet.boosting.part import GUARD_BITS, LabelUnit, ModelPart
+from privet.gates.outcomes import owned_share
 from privet.gates.rounding import round_off
 from privet.runtime.runtime import Runtime
 from privet.suites.suite import AppliedTests
@@ -36,20 +37,32 @@ class Query:
     prediction_bits: int
     """Fraction bits that they are revealed with."""
 
+    @property
+    def encoding(self) -> FixedPoint:
+        """How scores are encoded, in which they are rounded."""
+        return FixedPoint(self.prediction_bits + GUARD_BITS, Z32)
+
 
 def tell_unit(runtime: Runtime, query: Query, part: ModelPart | None) -> LabelUnit | None:
     """Return the label's unit to the recipient of predictions, once, before the first of them.
 
+    Where the objective has none of its own, there is nothing to tell.
+
     Reveals: the unit to the recipient, if it is not the active participant, who has it.
     """
+    if not query.objective.own_unit:
+        return LabelUnit((0.0,) * query.objective.outputs)
     unit = None if part is None else part.unit
     if query.recipient == query.active:
         return unit
     with runtime.step("predict"):
-        numbers = None if unit is None else np.array([unit.centre, unit.scale]).view(np.uint64)
+        numbers = None if unit is None else np.array([*unit.start, unit.scale]).view(np.uint64)
         shared = runtime.share(numbers, query.active, (2,), Z64)
         revealed = runtime.reveal(shared, [query.recipient], "centre and scale of the label")
-    return None if revealed is None else LabelUnit(*revealed.view(np.float64).tolist())
+    if revealed is None:
+        return None
+    centre, scale = revealed.view(np.float64).tolist()
+    return LabelUnit((centre,), scale)
 
 
 def predict(
@@ -62,7 +75,8 @@ def predict(
 ) -> FloatArray | None:
     """Predict new samples; return values or probabilities to the recipient, None to all others.
 
-    1. Every participant applies its own tests; the suite adds up the leaf values on shares.
+    1. Every participant applies its own tests; the suite adds up the leaf values on shares, from
+       where the active participant has scores start.
     2. The scores are rounded to what all agreed on, and revealed to the recipient, who knows the
        label's unit (`tell_unit`).
 
@@ -77,11 +91,20 @@ def predict(
             leaves = Share(part.leaf_shares, Z32)
             tests = AppliedTests(query.shape, part.test_owners(parties), part.fails(columns))
         scores = SUITES[query.protocol].infer(runtime, tests, leaves)
+        if not objective.own_unit:
+            scores += _start(runtime, query, part)
         rounded = round_off(runtime, scores.reshape(-1), bits=GUARD_BITS)
         revealed = runtime.reveal(rounded, [query.recipient], "predictions")
         if revealed is None:
             return None
         assert unit is not None
-        encoding = FixedPoint(query.prediction_bits + GUARD_BITS, Z32)
-        score = unit.restore(encoding.decode(revealed)).reshape(objective.outputs, n_samples)
-        return objective.prediction(score)
+        score = query.encoding.decode(revealed).reshape(objective.outputs, n_samples)
+        return objective.prediction(unit.restore(score))
+
+
+def _start(runtime: Runtime, query: Query, part: ModelPart | None) -> Share:
+    """Return a share of where scores start, (K, N), all of which the active participant has."""
+    shape, own = (query.objective.outputs, query.shape[2]), None
+    if part is not None and part.unit is not None:
+        own = np.broadcast_to(query.encoding.encode(part.unit.start)[:, None], shape)
+    return owned_share(runtime, own, shape, Z32)

@@ -27,38 +27,46 @@ exactly, and what each of them lost before is small against that."""
 
 @dataclass(frozen=True, repr=False)
 class LabelUnit:
-    """How the active participant turned its label into what was shared: (label - centre) / scale.
+    """Where scores start, and in which unit they are: what the active participant alone knows.
 
-    It alone knows; it turns predictions back.
+    Where an objective has its own unit, what was shared of the label is (label - start) / scale.
     """
 
-    centre: float = 0.0
+    start: tuple[float, ...] = (0.0,)
+    """The scores before the first table, one an output."""
     scale: float = 1.0
 
     @classmethod
-    def of(cls, label: FloatArray, centre: float, stretch: float = 1.0) -> LabelUnit:
+    def of(
+        cls,
+        label: FloatArray,
+        start: float,
+        stretch: float = 1.0,
+        weight: FloatArray | None = None,
+    ) -> LabelUnit:
         """Return the unit in which a regression's label is at most 4 and on average at most 1/2.
 
         On average by the root mean square; times the `stretch` that a protocol asks for. The scale
         is rounded up to four significant bits: it need not tell the root mean square.
         """
-        deviation = label - centre
+        deviation = label - start
         largest = float(np.max(np.abs(deviation)))
         if not largest:
-            return cls(centre)
+            return cls((start,))
         # Relative to the largest, whose square might overflow.
-        typical = largest * float(np.sqrt(np.mean((deviation / largest) ** 2)))
+        mean = np.average((deviation / largest) ** 2, weights=weight)
+        typical = largest * float(np.sqrt(mean))
         mantissa, exponent = math.frexp(max(2 * typical, largest / 4))
-        return cls(centre, math.ldexp(math.ceil(16 * mantissa) / 16, exponent) / stretch)
+        return cls((start,), math.ldexp(math.ceil(16 * mantissa) / 16, exponent) / stretch)
 
     def shrink(self, label: FloatArray) -> FloatArray:
         """Return the label as it is shared."""
-        result: FloatArray = (label - self.centre) / self.scale
+        result: FloatArray = (label - self.start[0]) / self.scale
         return result
 
     def restore(self, score: FloatArray) -> FloatArray:
-        """Return scores in the label's own unit."""
-        result: FloatArray = score * self.scale + self.centre
+        """Return scores, (K, N), from where they start and in the label's own unit."""
+        result: FloatArray = score * self.scale + np.array(self.start)[:, None]
         return result
 
 
@@ -153,7 +161,7 @@ def join(parts: Sequence[ModelPart]) -> Model:
     return Model(
         task=first.task,
         features=first.features,
-        base_score=np.full(shares.shape[1], units[0].centre),
+        base_score=np.array(units[0].start),
         feature=first.feature,
         bucket=bucket,
         threshold=threshold,

@@ -42,7 +42,7 @@ def train(
     shape = (params.tables, params.depth)
     feature, bucket = np.empty(shape, dtype=np.intp), np.empty(shape, dtype=np.intp)
     leaf_values = np.empty((params.tables, objective.outputs, params.leaves))
-    score = np.full(target.shape, start)
+    score = np.repeat(start[:, None], target.shape[1], axis=1)
     for table in range(params.tables):
         g, h = objective.derivatives(score, target)
         tests, values, leaf = grow_table(buckets, summable(g), summable(h), params, cut_counts)
@@ -54,7 +54,7 @@ def train(
     return Model(
         task=params.task,
         features=tuple(Feature(name, party.owner) for party in parties for name in party.names),
-        base_score=np.full(objective.outputs, start),
+        base_score=start,
         feature=feature,
         bucket=bucket,
         threshold=thresholds[feature, bucket],

@@ -43,7 +43,7 @@ from privet.terms.params import Params
 
 FORMAT: Final = "privet-checkpoint"
 TABLES_FORMAT: Final = "privet-tables"
-VERSION = 3
+VERSION = 4
 Stage = tuple[int, str]
 """How many tables a training had done, and in which run."""
 # Stages and tables, stages of versions before, and what a killed process was writing.

@@ -24,7 +24,7 @@ from privet.files.streams import read_sealed, seal, start_of
 from privet.files.tables import MOST_OUTPUTS, MOST_TABLES, PartHeader, read_part, write_tables
 
 FORMAT: Final = "privet-part"
-VERSION = 4
+VERSION = 5
 
 
 class _FileHeader(Checked):

@@ -25,7 +25,7 @@ _MOST_BUCKETS = 255
 class UnitRecord(Checked):
     """The label's unit."""
 
-    centre: float
+    start: Annotated[list[float], Field(min_length=1, max_length=MOST_OUTPUTS)]
     scale: Annotated[float, Field(gt=0)]
 
 
@@ -52,7 +52,7 @@ class PartHeader(Checked):
             party=part.party,
             features=[FeatureRecord(name=f.name, owner=f.owner) for f in part.features],
             fraction_bits=part.fraction_bits,
-            unit=None if unit is None else UnitRecord(centre=unit.centre, scale=unit.scale),
+            unit=None if unit is None else UnitRecord(start=list(unit.start), scale=unit.scale),
             depth=part.depth,
             outputs=part.leaf_shares.shape[1],
         )
@@ -108,6 +108,8 @@ def read_part(header: PartHeader, tables: Sequence[Values]) -> ModelPart:
         raise ModelError("a test names a bucket that cannot be")
     objective_with(header.task, header.outputs)
     unit = header.unit
+    if unit is not None and len(unit.start) != header.outputs:
+        raise ModelError(f"{len(unit.start)} starts of {header.outputs} scores")
     return ModelPart(
         protocol=header.protocol,
         task=header.task,
@@ -118,5 +120,5 @@ def read_part(header: PartHeader, tables: Sequence[Values]) -> ModelPart:
         threshold=threshold,
         leaf_shares=leaves,
         fraction_bits=header.fraction_bits,
-        unit=None if unit is None else LabelUnit(unit.centre, unit.scale),
+        unit=None if unit is None else LabelUnit(tuple(unit.start), unit.scale),
     )

@@ -14,6 +14,7 @@ from privet.arithmetic.rings import Z64, Ring, RingArray
 from privet.arithmetic.shares import Share
 from privet.arrays import BucketArray, FloatArray, IndexArray
 from privet.gates.histogram import Shelf
+from privet.gates.outcomes import owned_share
 from privet.runtime.runtime import Runtime
 from privet.terms.cuts import Cuts
 from privet.terms.plan import Plan
@@ -27,6 +28,8 @@ class OwnData:
     """The bucket of every sample in each of its own features, by feature."""
     target: FloatArray | None = None
     """At the active participant, what its label makes of the outputs: (K, n_samples)."""
+    start: FloatArray | None = None
+    """At the active participant, the scores that all samples start from: (K,)."""
     shelf: Shelf | None = None
     """Where masked indicators are kept, if they are."""
 
@@ -144,7 +147,13 @@ class Suite(ABC):
         return self.runtime.share(encoded, plan.ownership.active, shape, ring)
 
     def _start_scores(self, ring: Ring = Z64) -> Share:
-        """Return a share of the scores that all samples start from: (K, N)."""
-        shape = (self.plan.objective.outputs, self.plan.n_samples)
-        start = np.broadcast_to(self.encoding.encode(self.plan.start), shape)
-        return self.runtime.public(start.astype(ring.dtype), ring)
+        """Return a share of the scores that all samples start from, (K, N), to be masked.
+
+        The label's holder alone knows them, and nothing is sent.
+        """
+        shape, start = (self.plan.objective.outputs, self.plan.n_samples), self.data.start
+        own = None
+        if start is not None:
+            encoded = self.encoding.encode(start).astype(ring.dtype)
+            own = np.broadcast_to(encoded[:, None], shape)
+        return owned_share(self.runtime, own, shape, ring)

@@ -88,8 +88,8 @@ class Objective(ABC):
         """Raise DataError for finite labels that are not this objective's."""
 
     @abstractmethod
-    def start(self, label: FloatArray) -> float:
-        """Return the score that all samples start from, unless somebody says otherwise."""
+    def start(self, label: FloatArray, weight: FloatArray | None = None) -> FloatArray:
+        """Return the scores that all samples start from, unless somebody says otherwise: (K,)."""
 
     @abstractmethod
     def derivatives(self, score: FloatArray, target: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -102,8 +102,8 @@ class Objective(ABC):
         """Return the same on shares; None where the second derivatives are all 1."""
 
     @abstractmethod
-    def mean_loss(self, score: FloatArray, target: FloatArray) -> float:
-        """Return the mean of the loss."""
+    def losses(self, score: FloatArray, target: FloatArray) -> FloatArray:
+        """Return the loss of every score: (K, N)."""
 
     @abstractmethod
     def prediction(self, score: FloatArray) -> FloatArray:
@@ -112,6 +112,13 @@ class Objective(ABC):
     @abstractmethod
     def metrics(self, label: FloatArray, predicted: FloatArray) -> dict[str, float | None]:
         """Return how good predictions are."""
+
+    def mean_loss(
+        self, score: FloatArray, target: FloatArray, weight: FloatArray | None = None
+    ) -> float:
+        """Return the mean over samples and outputs of the loss."""
+        losses = self.losses(score, target)
+        return float(np.average(losses.mean(axis=0), weights=weight))
 
     def targets(self, label: FloatArray) -> FloatArray:
         """Return what the scores are compared with, an output a row: (K, N)."""

@@ -14,6 +14,7 @@ from privet.terms.objective import Functions, Objective, SharedReal
 
 MOST_CLASSES = 32
 """What a table costs grows with the classes."""
+_LARGEST_START = 12.0
 
 
 class Regression(Objective):
@@ -53,9 +54,9 @@ class Regression(Objective):
                 "to learn"
             )
 
-    def start(self, label: FloatArray) -> float:
+    def start(self, label: FloatArray, weight: FloatArray | None = None) -> FloatArray:
         """Return the mean, summed exactly: the order of the samples does not matter."""
-        return math.fsum(label) / len(label)
+        return np.array([_mean(label, weight)])
 
     def derivatives(self, score: FloatArray, target: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return the residual, and ones."""
@@ -67,9 +68,10 @@ class Regression(Objective):
         """Return the residual."""
         return score - target, None
 
-    def mean_loss(self, score: FloatArray, target: FloatArray) -> float:
-        """Return the mean of half the squared error."""
-        return float(np.mean(0.5 * (score - target) ** 2))
+    def losses(self, score: FloatArray, target: FloatArray) -> FloatArray:
+        """Return half the squared error."""
+        result: FloatArray = 0.5 * (score - target) ** 2
+        return result
 
     def prediction(self, score: FloatArray) -> FloatArray:
         """Return the score."""
@@ -115,9 +117,15 @@ class Classification(Objective):
                 "learn"
             )
 
-    def start(self, label: FloatArray) -> float:
-        """Return 0, which says nothing about the label."""
-        return 0.0
+    def start(self, label: FloatArray, weight: FloatArray | None = None) -> FloatArray:
+        """Return the log-odds of each output's share of the samples, 12 in size at most.
+
+        Protocols compute with scores below 16.
+        """
+        shares = np.array([_mean(row, weight) for row in self.targets(label)])
+        with np.errstate(divide="ignore"):  # of a class without a weight
+            odds: FloatArray = np.log(shares) - np.log1p(-shares)
+        return np.clip(odds, -_LARGEST_START, _LARGEST_START)
 
     def derivatives(self, score: FloatArray, target: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return p - y and p (1 - p)."""
@@ -131,9 +139,10 @@ class Classification(Objective):
         p, slope = functions.sigmoid(score)
         return p - target, slope
 
-    def mean_loss(self, score: FloatArray, target: FloatArray) -> float:
-        """Return the mean of the logistic loss."""
-        return float(np.mean(np.logaddexp(0.0, score) - target * score))
+    def losses(self, score: FloatArray, target: FloatArray) -> FloatArray:
+        """Return the logistic loss."""
+        result: FloatArray = np.logaddexp(0.0, score) - target * score
+        return result
 
     def prediction(self, score: FloatArray) -> FloatArray:
         """Return the probability of class 1."""
@@ -224,6 +233,13 @@ def likeliest(predicted: FloatArray) -> IndexArray:
     last = probabilities.shape[1] - 1
     result: IndexArray = last - np.argmax(probabilities[:, ::-1], axis=1)
     return result
+
+
+def _mean(values: FloatArray, weight: FloatArray | None) -> float:
+    """Return the mean, summed exactly: the order of the samples does not matter."""
+    if weight is None:
+        return math.fsum(values) / len(values)
+    return math.fsum(values * weight) / math.fsum(weight)
 
 
 def sigmoid(score: FloatArray) -> FloatArray:

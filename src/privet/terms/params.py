@@ -9,6 +9,7 @@ import inspect
 from collections.abc import Callable
 from typing import Annotated, Any, TypeVar
 
+import numpy as np
 from pydantic import AfterValidator, Field, model_validator
 from pydantic.fields import FieldInfo
 from typing_extensions import Self
@@ -64,11 +65,11 @@ class Params(Config):
         Field(
             ge=-LARGEST,
             le=LARGEST,
-            description="Score before the first table; by default the mean label, or 0.",
+            description="Score before the first table; by default the mean label, or its log-odds.",
         ),
     ] = None
-    """None: the label's mean in a regression, which only the label's holder needs to know; 0 in a
-    classification."""
+    """None: the label's mean in a regression, the log-odds of each class in a classification, which
+    only the label's holder needs to know."""
 
     @model_validator(mode="after")
     def _has_an_objective(self) -> Self:
@@ -80,9 +81,11 @@ class Params(Config):
         """What is learned."""
         return objective_of(self.task, self.classes)
 
-    def start(self, label: FloatArray) -> float:
-        """Return the score that all samples start from."""
-        return self.objective.start(label) if self.base_score is None else self.base_score
+    def start(self, label: FloatArray, weight: FloatArray | None = None) -> FloatArray:
+        """Return the scores that all samples start from: (K,)."""
+        if self.base_score is None:
+            return self.objective.start(label, weight)
+        return np.full(self.objective.outputs, self.base_score)
 
     @property
     def leaves(self) -> int:

@@ -61,8 +61,3 @@ class Plan:
         if self.cut_counts is not None:
             return self.cut_counts
         return (self.params.candidates,) * self.n_features
-
-    @property
-    def start(self) -> float:
-        """The score that every sample starts from, in the unit of what is shared."""
-        return 0.0 if self.objective.own_unit else self.params.base_score or 0.0

@@ -43,10 +43,11 @@ class MaskedSuite(Suite):
     def check(cls, plan: Plan) -> None:
         """Refuse what no scales fit, and a start that the sigmoid is not right for."""
         Scales.of(plan)
-        if abs(plan.start) >= LARGEST_SCORE:
+        start = plan.params.base_score or 0.0
+        if not plan.objective.own_unit and abs(start) >= LARGEST_SCORE:
             raise ParameterError(
                 f"base_score: masked computes with log-odds below {LARGEST_SCORE} in size, not "
-                f"{plan.start:g}: leave it out, or start nearer to 0"
+                f"{start:g}: leave it out, or start nearer to 0"
             )
 
     @classmethod
@@ -87,7 +88,6 @@ class MaskedSuite(Suite):
         series = reciprocal_series(scales.ratio, scales.period)
         return {
             "the scales": scales.numbers(),
-            "the start": int(cls.encoding.encode(plan.start)),
             "the sigmoid": coefficients(),
             "the reciprocal": [series.constant, series.sines, series.cosines],
             "ties": [scaled(handicaps(plan, first=first)).tolist() for first in (True, False)],

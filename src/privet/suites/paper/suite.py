@@ -43,10 +43,11 @@ class PaperSuite(Suite):
         l2 = plan.params.l2
         if reciprocal_bits(l2) < START_BITS:
             raise ParameterError(f"l2: {l2:g} is too small for paper; use 1e-5 or more")
-        if abs(plan.start) > sigmoid.LARGEST:
+        start = plan.params.base_score or 0.0
+        if not plan.objective.own_unit and abs(start) > sigmoid.LARGEST:
             raise ParameterError(
                 f"base_score: paper computes with log-odds up to {sigmoid.LARGEST} in size, not "
-                f"{plan.start:g}: leave it out, or start nearer to 0"
+                f"{start:g}: leave it out, or start nearer to 0"
             )
         largest = float(plan.n_samples * plan.objective.largest_curvature) + l2
         if largest > 1 << START_BITS:
@@ -65,7 +66,7 @@ class PaperSuite(Suite):
     def constants(cls, plan: Plan) -> dict[str, object]:
         """Return what is added or multiplied in fixed point, and where the buckets end."""
         params = plan.params
-        fixed = (plan.start, params.l2, params.learning_rate)
+        fixed = (params.l2, params.learning_rate)
         return {
             "fixed point": [int(FIXED.encode(value)) for value in fixed],
             "the reciprocal": [reciprocal_bits(params.l2), ITERATIONS, START_BITS],

@@ -1,0 +1,51 @@
+"""Where scores start: from what the label's holder alone knows."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from privet.boosting.binning import bucket_columns
+from privet.boosting.part import join
+from privet.boosting.trainer import train, train_federated
+from privet.terms.params import Params
+
+N = 3000
+
+
+@pytest.mark.parametrize("tables", [1, 5, 20])
+def test_rare_positives_are_as_rare_from_the_first_table_on(tables: int) -> None:
+    rng = np.random.default_rng(1)
+    columns = rng.normal(size=(4, N))
+    label = np.zeros(N)
+    label[np.argsort(columns[0] + 2 * rng.normal(size=N))[-N // 50 :]] = 1.0  # 2 percent
+    parties = [
+        bucket_columns(name, ["x", "y"], part, 16)
+        for name, part in (("bank", columns[:2]), ("shop", columns[2:]))
+    ]
+    params = Params(task="classification", tables=tables, depth=3, buckets=16)
+    plain = train(parties, label, params)
+    found = train_federated(
+        parties, label, params, "masked", new_columns=[columns[:2], columns[2:]]
+    )
+    assert found.predictions is not None
+    for mean in (plain.predict(columns).mean(), found.predictions.mean()):
+        assert mean == pytest.approx(0.02, rel=0.1)
+    assert (join(found.parts).feature == plain.feature).all()
+    assert [part.unit is None for part in found.parts] == [True, False]
+
+
+def test_a_start_costs_nothing_and_nobody_is_told() -> None:
+    """Trainings on labels with other shares send the same bytes, and the same things are told."""
+    rng = np.random.default_rng(2)
+    columns = rng.normal(size=(2, 200))
+    parties = [bucket_columns(n, ["x"], columns[[k]], 8) for k, n in enumerate(("bank", "shop"))]
+    params = Params(task="classification", tables=2, depth=2, buckets=8)
+    seen = []
+    for start in (None, 0.0):
+        label = (columns[0] > 1.0).astype(float)
+        mine = params.model_copy(update={"base_score": start})
+        outcome = train_federated(parties, label, mine, "masked").outcome
+        told = {(entry.what, entry.to) for entry in outcome.ledgers[0].entries}
+        seen.append((told, outcome.meters[0].total().sent, outcome.meters[0].total().rounds))
+    assert seen[0] == seen[1]

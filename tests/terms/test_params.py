@@ -77,7 +77,7 @@ def test_estimators_train_with_it(estimator: Any, monkeypatch: pytest.MonkeyPatc
         given.append(params)
         raise EnoughError
 
-    monkeypatch.setattr("privet.estimator.train", stop)
+    monkeypatch.setattr("privet.estimator.base.train", stop)
     X, y = np.arange(12.0).reshape(6, 2), [0, 1, 0, 1, 1, 1]
     for chosen in ({}, OTHERS, {"tables": np.int64(3), "l2": 2, "base_score": np.float32(0.5)}):
         with pytest.raises(EnoughError):

@@ -1,0 +1,168 @@
+"""What all estimators share: parameters, attributes, and parties.
+
+What a kind of label needs beside that stands in the module of its estimator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
+
+from privet.arrays import FloatArray
+from privet.boosting.binning import bucket_columns
+from privet.boosting.model import Model
+from privet.boosting.trainer import DEFAULT_PROTOCOL, train
+from privet.data.partition import N_PARTIES
+from privet.errors import DataError
+from privet.estimator.given import CHECKS, is_table_list, side_by_side
+from privet.estimator.partition import resolve_partition
+from privet.terms.cuts import Cuts
+from privet.terms.params import Params, hyper_parameters, spelled_out
+
+
+class FederatedEstimator(BaseEstimator):
+    """What the classifier and the regressor share: parameters, attributes, and parties.
+
+    Parameters
+    ----------
+    protocol : str
+        How the parties compute. `"masked"`: on secret shares, as threads of this process.
+        `"paper"`: the same by the paper's protocol, much slower. `"plain"`: in the clear, the
+        reference for both. The parts of the model that the parties end with are joined, so that
+        `predict` is in the clear.
+    partition : int, sequence or mapping
+        Which columns of a single table belong to which party. A number: that many parties, evenly.
+        A sequence of sequences, or a mapping from party names to sequences: the columns of each
+        party, by position or name. The last party holds the label. Not used when `fit` is given
+        one table per party.
+    cuts : str, optional
+        What the parties tell each other of how many cuts each column has: `"exact"`, `"rounded"`
+        (up to 1, 3, 7, 15, ...) or `"hidden"`. By default, `"rounded"`; with `"paper"`, `"hidden"`.
+    **params
+        The hyper-parameters, by name, as in `privet.Params`.
+
+    Attributes
+    ----------
+    model_ : Model
+    partition_ : dict
+        The columns of each party, by position.
+    feature_importances_ : array
+        The share of all tests that each column has.
+    n_features_in_ : int
+    feature_names_in_ : array, where the columns have names
+
+    """
+
+    n_features_in_: int
+    feature_names_in_: npt.NDArray[np.object_]
+
+    @spelled_out()
+    def __init__(
+        self,
+        *,
+        protocol: str = DEFAULT_PROTOCOL,
+        partition: int | Sequence[Sequence[Any]] | Mapping[str, Sequence[Any]] = N_PARTIES,
+        cuts: Cuts | None = None,
+        **params: Any,
+    ) -> None:
+        self.protocol = protocol
+        self.partition = partition
+        self.cuts = cuts
+        for name, field in hyper_parameters().items():
+            setattr(self, name, params.pop(name, field.default))
+        if params:
+            raise TypeError(f"{type(self).__name__} has no parameter {next(iter(params))!r}")
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        return tags
+
+    @property
+    def feature_importances_(self) -> FloatArray:
+        """The share of all tests that each column has, in the order of the columns."""
+        check_is_fitted(self)
+        result = np.empty(self.n_features_in_)
+        result[self._order] = self.model_.importances()
+        return result
+
+    @property
+    def _order(self) -> npt.NDArray[np.intp]:
+        """The position of every feature of the model among the columns given to `fit`."""
+        return np.concatenate([np.asarray(p, dtype=np.intp) for p in self.partition_.values()])
+
+    def _fit(self, X: Any, label: FloatArray, task: str, classes: int = 2) -> None:
+        params = self._params(task, classes)
+        X, partition = self._join(X)
+        check_consistent_length(X, label)
+        names = getattr(self, "feature_names_in_", [f"x{i}" for i in range(X.shape[1])])
+        parties = [
+            bucket_columns(
+                party, [names[i] for i in part], np.ascontiguousarray(X[:, part].T), params.buckets
+            )
+            for party, part in partition.items()
+        ]
+        self.model_: Model = train(parties, label, params, self.protocol, cuts=self.cuts)
+        self.partition_ = partition
+
+    def _params(self, task: str, classes: int) -> Params:
+        values: dict[str, object] = {"task": task, "classes": classes}
+        for name, field in hyper_parameters().items():
+            # A grid search hands over numpy's numbers.
+            value = getattr(self, name)
+            if isinstance(value, np.generic):
+                value = value.item()
+            if (
+                isinstance(value, int)
+                and not isinstance(value, bool)
+                and field.annotation is not int
+            ):
+                value = float(value)
+            values[name] = value
+        return Params.parse(values)
+
+    def _predict(self, X: Any) -> FloatArray:
+        check_is_fitted(self)
+        X = self._rejoin(X)
+        return self.model_.predict(np.ascontiguousarray(X[:, self._order].T))
+
+    def _join(self, X: Any) -> tuple[FloatArray, dict[str, list[int]]]:
+        """Check what was given to `fit`; return all columns side by side, and whose they are."""
+        if not is_table_list(X):
+            joined: FloatArray = validate_data(self, X, ensure_min_samples=2, **CHECKS)
+            names = getattr(self, "feature_names_in_", ())
+            return joined, resolve_partition(self.partition, names, joined.shape[1])
+        if len(X) < 2:
+            raise DataError("a federation has at least 2 parties; give one table for each")
+        joined, names = side_by_side(X)
+        if hasattr(self, "feature_names_in_"):
+            del self.feature_names_in_
+        if names is not None:
+            self.feature_names_in_ = np.asarray(names, dtype=object)
+        self.n_features_in_ = joined.shape[1]
+        ends = np.cumsum([np.shape(table)[1] for table in X]).tolist()
+        parts = zip([0, *ends], ends, strict=False)
+        return joined, {f"party{i}": list(range(*part)) for i, part in enumerate(parts, start=1)}
+
+    def _rejoin(self, X: Any) -> FloatArray:
+        """Check what was given to `predict` against what was given to `fit`."""
+        if not is_table_list(X):
+            joined: FloatArray = validate_data(self, X, reset=False, **CHECKS)
+            return joined
+        widths = [np.shape(table)[1] for table in X]
+        expected = [len(part) for part in self.partition_.values()]
+        if widths != expected:
+            raise DataError(f"the parties' tables have {widths} columns, at fit {expected}")
+        joined, names = side_by_side(X)
+        known = getattr(self, "feature_names_in_", None)
+        if names is not None and known is not None and names != list(known):
+            raise DataError(
+                "the columns' names differ from those at fit: "
+                + ", ".join(f"{a!r} for {b!r}" for a, b in zip(names, known, strict=True) if a != b)
+            )
+        return joined

@@ -1,0 +1,49 @@
+"""What `fit` and `predict` are given: one table or one per party, and a label."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.utils import check_array
+from sklearn.utils.validation import assert_all_finite, column_or_1d
+
+from privet.arrays import FloatArray
+from privet.errors import DataError
+
+CHECKS: dict[str, Any] = {"dtype": np.float64, "ensure_all_finite": "allow-nan"}
+"""What scikit-learn is to make sure of tables."""
+
+
+def label_column(y: Any) -> npt.NDArray[Any]:
+    """Return a label as one column; raise unless it is one, without gaps."""
+    if y is None:
+        raise DataError("training requires y to be passed, but the target y is None")
+    label: npt.NDArray[Any] = column_or_1d(y, warn=True)
+    assert_all_finite(label, input_name="y")
+    return label
+
+
+def is_table_list(X: Any) -> bool:
+    """Tell one table per party from one table, which may be a list of rows."""
+    return isinstance(X, (list, tuple)) and len(X) > 0 and all(np.ndim(part) == 2 for part in X)
+
+
+def side_by_side(tables: Sequence[Any]) -> tuple[FloatArray, list[str] | None]:
+    """Check one table per party; return their columns and, where they have them, their names."""
+    arrays = [check_array(table, ensure_min_features=0, **CHECKS) for table in tables]
+    for number, array in enumerate(arrays, start=1):
+        if len(array) != len(arrays[0]):
+            raise DataError(
+                f"party1 has {len(arrays[0])} samples, party{number} {len(array)}: "
+                "all parties need the same samples in the same order"
+            )
+    joined = np.concatenate(arrays, axis=1)
+    names = [
+        name for table in tables for name in getattr(table, "columns", ()) if isinstance(name, str)
+    ]
+    if names and len(names) != joined.shape[1]:
+        raise DataError("some columns have names and others do not; name all of them or none")
+    return joined, names or None

@@ -1,0 +1,26 @@
+"""The estimator of numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn.base import RegressorMixin
+from typing_extensions import Self
+
+from privet.arrays import FloatArray
+from privet.estimator.base import FederatedEstimator
+from privet.estimator.given import label_column
+
+
+class PrivetRegressor(RegressorMixin, FederatedEstimator):
+    """Gradient boosted decision tables for a number; see `FederatedEstimator`."""
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Train on one table `X`, or on a list of one table per party, and the label `y`."""
+        self._fit(X, label_column(y).astype(np.float64), "regression")
+        return self
+
+    def predict(self, X: Any) -> FloatArray:
+        """Return the predicted values."""
+        return self._predict(X)

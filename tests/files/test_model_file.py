@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -34,20 +35,27 @@ def test_a_model_comes_back_bit_by_bit(tmp_path: Path) -> None:
 def test_leaf_values_are_kept_by_output(tmp_path: Path) -> None:
     save_model(MODEL, tmp_path / "model.json")
     record = json.loads((tmp_path / "model.json").read_text())
-    assert (record["version"], record["base_score"]) == (3, [-0.1])
+    assert (record["version"], record["base_score"]) == (4, [-0.1])
     assert record["tables"][1]["leaf_values"] == [[1.0, 2.0, 3.0, 4.0]]
 
 
 def test_a_model_of_version_1_is_read(tmp_path: Path) -> None:
     record = json.loads(_saved())
     record.update(version=1, base_score=record["base_score"][0])
-    del record["encoders"]
+    for key in ("encoders", "classes", "estimator"):
+        del record[key]
     for table in record["tables"]:
         table["leaf_values"] = table["leaf_values"][0]
     (tmp_path / "model.json").write_text(json.dumps(record))
     found = load_model(tmp_path / "model.json")
     assert found == MODEL
     assert found.leaf_values.tobytes() == MODEL.leaf_values.tobytes()
+
+
+def test_names_of_classes_are_kept(tmp_path: Path) -> None:
+    named = replace(MODEL, classes=("no", "yes"))
+    save_model(named, tmp_path / "model.json")
+    assert load_model(tmp_path / "model.json") == named != MODEL
 
 
 def _changed(**changes: Any) -> bytes:
@@ -78,7 +86,8 @@ def _saved() -> bytes:
         (b"[" * 100_000, "not a model file"),
         (b"{}", "not a model file"),
         (_changed(format="other"), "not a model file"),
-        (_changed(version=4), "version 4; this software reads version 1 and 2 and 3: use th"),
+        (_changed(version=5), "version 5; this software reads version 1 and 2 and 3 and 4: use th"),
+        (_changed(classes=["yes"]), "damaged: 1 names for 2 classes"),
         (_changed(version=1), "damaged: base_score: "),
         (_changed(version=True), "not a model file"),
         (_changed(colour="red"), "damaged: colour: is not known"),

@@ -67,6 +67,8 @@ class Model:
     """What a table adds to the scores, the learning rate included: (tables, outputs, 2^depth)."""
     encoders: tuple[Encoder, ...] = ()
     """What made the features of columns; none where they are numbers as they are."""
+    classes: tuple[str, ...] = ()
+    """The names of a label's classes, in the order of the probabilities, where they are known."""
 
     def __post_init__(self) -> None:
         for name, kind in _ARRAYS.items():
@@ -94,6 +96,7 @@ class Model:
             raise ModelError(f"a test names a feature that is not one of the {len(self.features)}")
         if self.encoders and self.feature_names != features_of(self.encoders):
             raise ModelError("its encoders make other features than it tests")
+        self._check_classes()
         if self.bucket.min() < 0:
             raise ModelError("a test names a negative bucket")
         if np.isnan(self.threshold).any():
@@ -101,10 +104,15 @@ class Model:
         if not all((np.abs(x) <= LARGEST).all() for x in (self.leaf_values, self.base_score)):
             raise ModelError("a leaf value or the base score is not finite, or too large")
 
+    def _check_classes(self) -> None:
+        due = max(2, self.objective.outputs) if self.objective.has_classes else 0
+        if self.classes and len(self.classes) != due:
+            raise ModelError(f"{len(self.classes)} names for {due} classes")
+
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Model):
             return NotImplemented
-        scalars = ("task", "features", "encoders")
+        scalars = ("task", "features", "encoders", "classes")
         return all(getattr(self, name) == getattr(other, name) for name in scalars) and all(
             np.array_equal(getattr(self, name), getattr(other, name)) for name in _ARRAYS
         )

@@ -1,9 +1,12 @@
-"""A whole model as a file, in the clear: what `plain` trains, and what joined parts give."""
+"""A whole model as a file, in the clear: what `plain` trains, and what joined parts give.
+
+Such a file may say besides which estimator it belongs to, so that this can be made again.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from pydantic import FailFast, Field
@@ -18,13 +21,15 @@ from privet.files.records import (
     FeatureRecord,
     Index,
     Infinity,
+    Name,
+    Text,
     read_record,
     threshold_to_json,
 )
 from privet.terms.params import Task
 
 FORMAT = "privet-model"
-VERSION = 3
+VERSION = 4
 _LeafValues = Annotated[list[float], Field(max_length=1 << 10), FailFast()]
 _PerOutput = Field(min_length=1, max_length=1000)
 
@@ -47,11 +52,30 @@ class _HeadRecord(Checked):
     features: Annotated[list[FeatureRecord], FailFast()]
 
 
+class EstimatorRecord(Checked):
+    """What an estimator knows beside its model."""
+
+    kind: Literal["classifier", "regressor"]
+    parameters: dict[Name, Any]
+    """Those of its constructor. A mapping is a list of pairs, by the key "pairs"."""
+    partition: dict[Name, list[Index]]
+    """The columns of each party, by position."""
+    feature_names: list[Name] | None
+    """The columns' names, where they have some."""
+    classes: list[bool | int | float | Text] = Field(default_factory=list)
+    """A classifier's classes as they were given."""
+    class_type: Annotated[str, Field(pattern=r"^[<>|=]?[biufUO][0-9]{0,6}$")] = "U"
+    """Their type, as numpy writes it."""
+
+
 class _ModelRecord(_HeadRecord):
     base_score: Annotated[list[float], _PerOutput]
     """For every output, its score before the first table."""
     encoders: Annotated[list[EncoderRecord], FailFast()] = Field(default_factory=list)
     """Version 2 has none: its columns are numbers."""
+    classes: Annotated[list[Text], Field(max_length=1000)] = Field(default_factory=list)
+    """Version 3 has no names of classes, and no estimator."""
+    estimator: EstimatorRecord | None = None
     tables: Annotated[list[_TableRecord], Field(max_length=10_000), FailFast()]
 
 
@@ -74,8 +98,8 @@ class _ModelRecord1(_HeadRecord):
         return _ModelRecord(**{**vars(self), "base_score": [self.base_score], "tables": tables})
 
 
-def save_model(model: Model, path: str | Path) -> None:
-    """Write a model to a file, atomically."""
+def save_model(model: Model, path: str | Path, estimator: EstimatorRecord | None = None) -> None:
+    """Write a model to a file, and what its estimator knows if it has one, atomically."""
     record = _ModelRecord(
         format="privet-model",
         version=VERSION,
@@ -83,6 +107,8 @@ def save_model(model: Model, path: str | Path) -> None:
         base_score=model.base_score.tolist(),
         features=[FeatureRecord(name=f.name, owner=f.owner) for f in model.features],
         encoders=[EncoderRecord.of(encoder) for encoder in model.encoders],
+        classes=list(model.classes),
+        estimator=estimator,
         tables=[
             _TableRecord(
                 feature=model.feature[table].tolist(),
@@ -98,13 +124,18 @@ def save_model(model: Model, path: str | Path) -> None:
 
 def load_model(path: str | Path) -> Model:
     """Read a model from a file; raise ModelError if it is not one, or not a sound one."""
+    return load_with_estimator(path)[0]
+
+
+def load_with_estimator(path: str | Path) -> tuple[Model, EstimatorRecord | None]:
+    """Read a model from a file, and what its estimator knew if it had one."""
     kinds: dict[int, type[_ModelRecord1] | type[_ModelRecord]]
-    kinds = {1: _ModelRecord1, 2: _ModelRecord, VERSION: _ModelRecord}
+    kinds = {1: _ModelRecord1, 2: _ModelRecord, 3: _ModelRecord, VERSION: _ModelRecord}
     record = read_record(path, FORMAT, kinds)
     if isinstance(record, _ModelRecord1):
         record = record.upgraded()
     try:
-        return _to_model(record)
+        return _to_model(record), record.estimator
     except InputError as error:
         raise ModelError(f"{path}: damaged: {error}") from None
 
@@ -130,4 +161,5 @@ def _to_model(record: _ModelRecord) -> Model:
         threshold=np.array([[float(t) for t in table.threshold] for table in record.tables]),
         leaf_values=np.array([table.leaf_values for table in record.tables]),
         encoders=tuple(encoder.encoder() for encoder in record.encoders),
+        classes=tuple(record.classes),
     )

@@ -78,7 +78,7 @@ def run(
         on_estimate,
         cuts=cuts,
     )
-    model, plain = trained.model, trained
+    model, plain = replace(trained.model, classes=data.classes), trained
     if protocol != PLAIN:
         plain = train_on(parties, new, params, PLAIN, experiment.network, cuts=cuts)
     report = Report(

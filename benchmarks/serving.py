@@ -23,7 +23,8 @@ import numpy as np
 
 from privet.data.datasets import load_dataset
 from privet.data.partition import split_rows
-from privet.files.job import Job, parse_address
+from privet.files.contacts import parse_address
+from privet.files.job import Job
 from privet.laboratory.local_federation import LocalFederation
 from privet.runtime.roles import DEALER
 from privet.transport.emulator import Link, Route, emulate

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from privet.errors import PrivetError
-from privet.files.job import Job, parse_address
+from privet.files.contacts import parse_address
+from privet.files.job import Job
 from privet.laboratory.local_federation import LocalFederation
 from privet.transport import mesh
 from privet.transport.identity import create_identity

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from privet.errors import PeerFailedError, PrivetError, UnavailableError
-from privet.files.job import Job, parse_address
+from privet.files.contacts import parse_address
+from privet.files.job import Job
 from privet.laboratory.local_federation import LocalFederation
 from tests.federation.harness import Run, change, deal_for, prepare, run
 from tests.federation.test_bad_peers import new_keys

@@ -30,8 +30,9 @@ from privet.federation.serving import serve_part
 from privet.federation.session import WAIT_SECONDS, Seat, seated
 from privet.federation.training import train_part
 from privet.files.atomic import check_writable, make_folder
+from privet.files.contacts import parse_address
 from privet.files.indicators import FOLDER, KeptIndicators
-from privet.files.job import Job, parse_address
+from privet.files.job import Job
 from privet.files.party_file import PartyFile
 from privet.runtime.roles import DEALER
 from privet.transport.identity import create_identity

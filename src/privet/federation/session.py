@@ -14,7 +14,8 @@ from privet.errors import (
     UnavailableError,
 )
 from privet.federation.events import Event, Tell, silent
-from privet.files.job import Job, parse_address
+from privet.files.contacts import parse_address
+from privet.files.job import Job
 from privet.runtime.roles import DEALER
 from privet.transport.farewell import answers_as, say_farewell
 from privet.transport.greeting import SESSION_BYTES, Failure

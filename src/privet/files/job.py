@@ -25,9 +25,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 from typing_extensions import Self
 
 from privet.boosting.federation import MOST_PREDICTION_BITS, SUITES, Federation, cuts_of
@@ -36,47 +36,12 @@ from privet.boosting.model import Feature
 from privet.boosting.trainer import DEFAULT_PROTOCOL
 from privet.config import Config, check_name
 from privet.errors import ParameterError
+from privet.files.contacts import Contact, Participant, parse_address
 from privet.files.id_terms import IdTerms
 from privet.runtime.roles import DEALER
 from privet.terms.cuts import Cuts
 from privet.terms.params import Params, Task
 from privet.transport.mesh import Member
-
-_FINGERPRINT = r"^[0-9a-f]{64}$"
-
-
-class Contact(Config):
-    """Where somebody is reached, and the certificate that it must prove to have."""
-
-    address: str
-    """HOST:PORT."""
-    fingerprint: Annotated[str, Field(pattern=_FINGERPRINT)]
-    """As `privet keys` printed it."""
-
-    @field_validator("address")
-    @classmethod
-    def _has_a_port(cls, address: str) -> str:
-        try:
-            parse_address(address)
-        except ParameterError as error:
-            raise ValueError(str(error).removeprefix("address: ")) from None
-        return address
-
-
-class Participant(Contact):
-    """Somebody who holds columns."""
-
-    name: str
-    role: Literal["active", "passive"] = "passive"
-    """The active one also holds the label."""
-
-    @field_validator("name")
-    @classmethod
-    def _is_a_name(cls, name: str) -> str:
-        check_name(name)
-        if name == DEALER:
-            raise ValueError(f"{DEALER!r} is the dealer's name")
-        return name
 
 
 class Job(Config):
@@ -281,17 +246,3 @@ class Job(Config):
         """
         content = json.dumps(self.work(), sort_keys=True)
         return hashlib.sha256(content.encode()).hexdigest()
-
-
-def parse_address(address: str, lowest: int = 1) -> tuple[str, int]:
-    """Return the host and the port of HOST:PORT; port 0 is any that is free."""
-    host, _, port = address.rpartition(":")
-    host = host.removeprefix("[").removesuffix("]")
-    try:
-        host.encode("idna")
-        number = int(port) if port.isascii() and port.isdecimal() and len(port) < 6 else -1
-    except UnicodeError:
-        number = -1
-    if not host or not lowest <= number < 1 << 16:
-        raise ParameterError(f"address: {address!r} is not HOST:PORT")
-    return host, number

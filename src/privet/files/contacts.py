@@ -1,0 +1,61 @@
+"""Who takes part in a job, and where everybody is reached."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, field_validator
+
+from privet.config import Config, check_name
+from privet.errors import ParameterError
+from privet.runtime.roles import DEALER
+
+_FINGERPRINT = r"^[0-9a-f]{64}$"
+
+
+class Contact(Config):
+    """Where somebody is reached, and the certificate that it must prove to have."""
+
+    address: str
+    """HOST:PORT."""
+    fingerprint: Annotated[str, Field(pattern=_FINGERPRINT)]
+    """As `privet keys` printed it."""
+
+    @field_validator("address")
+    @classmethod
+    def _has_a_port(cls, address: str) -> str:
+        try:
+            parse_address(address)
+        except ParameterError as error:
+            raise ValueError(str(error).removeprefix("address: ")) from None
+        return address
+
+
+class Participant(Contact):
+    """Somebody who holds columns."""
+
+    name: str
+    role: Literal["active", "passive"] = "passive"
+    """The active one also holds the label."""
+
+    @field_validator("name")
+    @classmethod
+    def _is_a_name(cls, name: str) -> str:
+        check_name(name)
+        if name == DEALER:
+            raise ValueError(f"{DEALER!r} is the dealer's name")
+        return name
+
+
+def parse_address(address: str, lowest: int = 1) -> tuple[str, int]:
+    """Return the host and the port of HOST:PORT; port 0 is any that is free."""
+    host, _, port = address.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    try:
+        host.encode("idna")
+        number = int(port) if port.isascii() and port.isdecimal() and len(port) < 6 else -1
+    except UnicodeError:
+        number = -1
+    if not host or not lowest <= number < 1 << 16:
+        raise ParameterError(f"address: {address!r} is not HOST:PORT")
+    return host, number

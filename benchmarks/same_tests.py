@@ -83,7 +83,7 @@ def follow(
     """Train by the reference, but with the tests of a model; yield its view of each of them."""
     objective = params.objective
     target = objective.targets(label)
-    score = np.full(target.shape, params.start(label))
+    score = np.repeat(params.start(label)[:, None], target.shape[1], axis=1)
     everything = np.ones(len(label), dtype=np.bool_)
     for number in range(params.tables):
         g, h = (summable(values) for values in objective.derivatives(score, target))

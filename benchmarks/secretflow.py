@@ -82,7 +82,9 @@ def _sgb(
 ) -> Figures | None:
     """Return what the homomorphic work of a tree takes, or None, having said why."""
     target = params.objective.targets(label)
-    g, h = params.objective.derivatives(np.full(target.shape, params.start(label)), target)
+    g, h = params.objective.derivatives(
+        np.repeat(params.start(label)[:, None], target.shape[1], axis=1), target
+    )
     # A ciphertext's numbers are bounded: the label holder scales derivatives, as SGB does.
     g /= np.abs(g).max()
     arrays: dict[str, Any] = {"n_buckets": params.buckets, "depth": params.depth}

@@ -177,7 +177,7 @@ def test_the_loss_falls_and_is_told() -> None:
     told: list[tuple[int, float | None]] = []
     params = Params(task="classification", tables=8, depth=3, buckets=16)
     party = bucket_columns("party1", list("abcde"), columns, 16)
-    model = train([party], label, params, lambda done, loss: told.append((done, loss)))
+    model = train([party], label, params, on_table=lambda *found: told.append(found))
     assert [done for done, _ in told] == list(range(1, 9))
     losses = [loss for _, loss in told if loss is not None]
     assert len(losses) == 8

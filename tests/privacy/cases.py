@@ -33,6 +33,7 @@ from privet.suites.masked.tournament import _stages
 from privet.terms.objectives import objective_of
 from privet.terms.params import Params
 from privet.terms.plan import Plan
+from privet.terms.weights import relative_weights
 from privet.transport.memory import memory_channels
 from tests.privacy.stage import run_threads
 
@@ -110,12 +111,14 @@ def training(
     tables: int = 2,
     depth: int = DEPTH,
     ragged: bool = False,
+    weighted: bool = False,
     **terms: Any,
 ) -> tuple[Training, list[tuple[PartyData, TrainingState | None]]]:
     """Return a training of n participants, the last of which is active, and their data.
 
     Each has two columns: one that the label depends on, and one of noise. If they are `ragged`, the
-    noise has two values, and all are told exactly how many cuts a column has.
+    noise has two values, and all are told exactly how many cuts a column has. If rows are
+    `weighted`, twins have the same weight.
     """
     names = tuple(f"party{k + 1}" for k in range(n))
     params = Params(
@@ -136,7 +139,8 @@ def training(
             for name, own in zip(names, columns, strict=True)
         ]
         counts = tuple(count for party in parties for count in party.filled_cuts)
-        if _is_clear(parties, label, params, honest, counts):
+        weight = _weight(seed) if weighted else None
+        if _is_clear(parties, label, params, honest, counts, weight):
             break
     federation = Federation(
         protocol=protocol,
@@ -146,10 +150,11 @@ def training(
         active=n - 1,
         prediction_bits=params.objective.prediction_bits,
         cut_counts=counts if ragged else None,
+        weighted=weighted,
         **terms,
     )
-    labels = [None] * (n - 1) + [label]
-    data = [PartyData(own, y) for own, y in zip(parties, labels, strict=True)]
+    data = [PartyData(own, None) for own in parties[:-1]]
+    data.append(PartyData(parties[-1], label, weight))
     return Training(federation, federation.plan(N)), [(own, None) for own in data]
 
 
@@ -167,12 +172,18 @@ def _table(task: str, n: int, honest: int, seed: int) -> tuple[list[FloatArray],
     return columns, np.searchsorted(np.atleast_1d(ends), score).astype(float)
 
 
+def _weight(seed: int) -> FloatArray:
+    drawn = np.random.default_rng(seed + 1000).exponential(size=N // 2)
+    return relative_weights(np.tile(drawn, 2))
+
+
 def _is_clear(
     parties: Sequence[BucketedColumns],
     label: FloatArray,
     params: Params,
     honest: int,
     cut_counts: Sequence[int],
+    weight: FloatArray | None = None,
 ) -> bool:
     """Tell whether the first table tests a feature of the honest participant, and nothing is close.
 
@@ -193,7 +204,7 @@ def _is_clear(
         return feature, bucket
 
     with mock.patch.object(reference, "best_test", best_test):
-        model = reference.train(parties, label, params, cut_counts=cut_counts)
+        model = reference.train(parties, label, params, weight, cut_counts=cut_counts)
     return bool((model.feature[0] // 2 == honest).any()) and min(gaps) > 1e-3
 
 
@@ -212,6 +223,13 @@ def mirror(data: PartyData) -> PartyData:
     last = np.array(data.columns.filled_cuts)[:, None]
     buckets = (last - data.columns.buckets).astype(np.uint8)
     return replace(data, columns=replace(data.columns, buckets=buckets))
+
+
+def other_weights(data: PartyData) -> PartyData:
+    """Change every weight, by so little that no other test is better."""
+    assert data.weight is not None
+    factors = np.random.default_rng(5).uniform(0.9999, 1.0001, size=N)
+    return replace(data, weight=relative_weights(data.weight * factors))
 
 
 def one_bucket(data: PartyData) -> PartyData:

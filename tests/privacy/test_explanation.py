@@ -20,6 +20,7 @@ from tests.privacy.cases import (
     one_bucket,
     other_label,
     other_leaves,
+    other_weights,
     prediction,
     training,
     twins,
@@ -100,6 +101,20 @@ def test_training_with_other_labels(task: str, n: int) -> None:
     expected = np.roll(values[0], 1, axis=1) if task == THREE else -values[0]
     assert (np.abs((values[1] - expected).view(np.int32)) <= 8 * n).all()
     check_inverse(session, found, n - 1)
+
+
+@pytest.mark.parametrize(("n", "honest"), ROLES)
+@pytest.mark.parametrize("task", ALL_TASKS)
+def test_training_with_weights(task: str, n: int, honest: int) -> None:
+    """Other columns; and, of the label's holder, other weights."""
+    terms = {"reveal_loss": honest != n - 1}  # which depends on the weights
+    program, data = training("masked", task, n, honest, tables=1, weighted=True, **terms)
+    session = perform(program, data, Randomness("weights"))
+    changes = [twins, mirror]
+    if honest == n - 1:
+        changes.append(other_weights)
+    found = explain(session, honest, changed(*changes)(data[honest]))
+    check_inverse(session, found, honest)
 
 
 @pytest.mark.usefixtures("openings")

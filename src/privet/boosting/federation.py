@@ -62,6 +62,8 @@ class Federation:
     """Whether all agreed to learn the training loss, table by table."""
     cut_counts: tuple[int, ...] | None = None
     """What all were told of each feature's number of cuts; None: nothing."""
+    weighted: bool = False
+    """Whether samples have weights, which the active party alone knows."""
 
     @property
     def fraction_bits(self) -> int:
@@ -86,6 +88,7 @@ class Federation:
             params=self.params,
             ownership=Ownership(owners, self.active),
             n_samples=n_samples,
+            weighted=self.weighted,
             reveal_loss=self.reveal_loss,
             cut_counts=self.cut_counts,
             kept=kept,
@@ -100,6 +103,8 @@ class PartyData:
 
     columns: BucketedColumns
     label: FloatArray | None
+    weight: FloatArray | None = None
+    """Of every sample, in means, at the active participant, where samples have weights."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -156,7 +161,7 @@ def train(
     if state is not None:
         unit = state.part.unit
     elif data is not None and data.label is not None:
-        unit = _label_unit(data.label, federation, plan)
+        unit = _label_unit(data.label, data.weight, federation, plan)
     own = _own_data(data, unit, plan, runtime.index)
     if keeping is not None:
         runtime.use_lasting(keeping.seeds)
@@ -196,12 +201,14 @@ def _reveal_loss(runtime: Runtime, suite: Suite, table: TrainedTable) -> float |
     return None if revealed is None else suite.loss_of(revealed)
 
 
-def _label_unit(label: FloatArray, federation: Federation, plan: Plan) -> LabelUnit:
-    start = plan.params.start(label)
+def _label_unit(
+    label: FloatArray, weight: FloatArray | None, federation: Federation, plan: Plan
+) -> LabelUnit:
+    start = plan.params.start(label, weight)
     if not plan.objective.own_unit:
         encoding = FixedPoint(federation.fraction_bits, Z32)  # as predictions will start
         return LabelUnit(tuple(encoding.decode(encoding.encode(start)).tolist()))
-    return LabelUnit.of(label, float(start[0]), float(federation.suite.stretch(plan)))
+    return LabelUnit.of(label, float(start[0]), float(federation.suite.stretch(plan)), weight)
 
 
 def _own_data(data: PartyData | None, unit: LabelUnit | None, plan: Plan, index: int) -> OwnData:
@@ -212,9 +219,13 @@ def _own_data(data: PartyData | None, unit: LabelUnit | None, plan: Plan, index:
     label = data.label
     if label is None or unit is None:
         return OwnData(buckets)
+    start = None
     if plan.objective.own_unit:
-        return OwnData(buckets, plan.objective.targets(unit.shrink(label)))
-    return OwnData(buckets, plan.objective.targets(label), np.array(unit.start))
+        label = unit.shrink(label)
+    else:
+        start = np.array(unit.start)
+    assert (data.weight is not None) == plan.weighted
+    return OwnData(buckets, plan.objective.targets(label), data.weight, start)
 
 
 def _no_tables(federation: Federation, plan: Plan, party: str, unit: LabelUnit | None) -> ModelPart:

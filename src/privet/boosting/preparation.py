@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from privet.arrays import FloatArray
 from privet.boosting.binning import BucketedColumns, bucket_columns
@@ -10,7 +11,9 @@ from privet.data.encoder import Encoder
 from privet.data.encoding import encode, learn
 from privet.data.frame import Frame
 from privet.data.labels import settle_label
+from privet.errors import DataError
 from privet.terms.params import Params
+from privet.terms.weights import ClassWeight, class_weights, usable_weights
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -19,18 +22,40 @@ class Prepared:
 
     columns: BucketedColumns
     label: FloatArray | None
+    weight: FloatArray | None
+    """How much each row counts, in means, if that is said."""
     classes: tuple[str, ...]
     """The names of the label's classes, if it has any: of two, the positive one is the last."""
     encoders: tuple[Encoder, ...]
     """What makes features of new rows."""
 
 
-def prepare(owner: str, frame: Frame, params: Params, positive: str | None = None) -> Prepared:
+def prepare(
+    owner: str,
+    frame: Frame,
+    params: Params,
+    positive: str | None = None,
+    class_weight: ClassWeight | None = None,
+) -> Prepared:
     """Settle what the label's classes are, make features of the columns, and bucket these."""
     classes: list[str] = []
     if frame.label is not None:
         frame, classes = settle_label(frame, params.task, positive, params.classes)
+        if class_weight is not None:
+            frame = weighted_by_class(frame, classes, class_weight)
     encoders = learn(frame, params.buckets)
     features = encode(frame, encoders)
     columns = bucket_columns(owner, features.names, features.columns, params.buckets)
-    return Prepared(columns, frame.label, tuple(classes), encoders)
+    weight = frame.weight
+    if frame.label is not None and weight is not None:
+        weight = usable_weights(weight, frame.label, params.objective)
+    return Prepared(columns, frame.label, weight, tuple(classes), encoders)
+
+
+def weighted_by_class(frame: Frame, classes: Sequence[str], wanted: ClassWeight) -> Frame:
+    """Return a frame, whose label numbers the classes, with their weights times its rows' own."""
+    assert frame.label is not None
+    if not classes:
+        raise DataError("class_weight: the label has no classes; leave it out")
+    found = class_weights(frame.label, classes, wanted)
+    return replace(frame, weight=found if frame.weight is None else found * frame.weight)

@@ -23,12 +23,14 @@ def train(
     parties: Sequence[BucketedColumns],
     label: FloatArray,
     params: Params,
+    weight: FloatArray | None = None,
     on_table: OnTable | None = None,
     cut_counts: Sequence[int] | None = None,
 ) -> Model:
     """Train a model on the columns of all parties, seen together.
 
-    Where numbers of cuts are given, each feature has so many candidates; otherwise B - 1.
+    Weights are in means, as `relative_weights` makes them. Where numbers of cuts are given, each
+    feature has so many candidates; otherwise B - 1.
 
     1. Start every sample at the base score.
     2. For each table: derive the loss at the current scores; grow the table; add its leaf values.
@@ -37,7 +39,7 @@ def train(
     thresholds = np.concatenate([party.thresholds for party in parties])
     objective = params.objective
     target = objective.targets(label)
-    start = params.start(label)
+    start = params.start(label, weight)
 
     shape = (params.tables, params.depth)
     feature, bucket = np.empty(shape, dtype=np.intp), np.empty(shape, dtype=np.intp)
@@ -45,11 +47,13 @@ def train(
     score = np.repeat(start[:, None], target.shape[1], axis=1)
     for table in range(params.tables):
         g, h = objective.derivatives(score, target)
+        if weight is not None:
+            g, h = g * weight, h * weight
         tests, values, leaf = grow_table(buckets, summable(g), summable(h), params, cut_counts)
         feature[table], bucket[table], leaf_values[table] = *tests, values
         score += values[:, leaf]
         if on_table is not None:
-            on_table(table + 1, objective.mean_loss(score, target))
+            on_table(table + 1, objective.mean_loss(score, target, weight))
 
     return Model(
         task=params.task,

@@ -20,6 +20,7 @@ from privet.runtime.runtime import Runtime
 from privet.terms.cuts import Cuts, check_some, told_cuts
 from privet.terms.params import Params
 from privet.terms.plan import Plan
+from privet.terms.weights import usable_weights
 
 PLAIN = "plain"
 """Training in the clear, which is no suite's."""
@@ -74,8 +75,11 @@ def train(
     protocol: str = PLAIN,
     on_table: reference.OnTable | None = None,
     cuts: Cuts | None = None,
+    weight: FloatArray | None = None,
 ) -> Model:
     """Check that the parties' columns and the label fit together, then train a model on them.
+
+    `weight` says how much each sample counts, relative to the others.
 
     `cuts` says what all learn of the numbers of cuts, if it is not the protocol's own choice; in
     the clear, the same candidates take part.
@@ -86,8 +90,11 @@ def train(
     if protocol == PLAIN:
         check_parties(parties, label, params, protocol)
         counts = cut_counts(parties, params, cuts_of(DEFAULT_PROTOCOL, cuts))
-        return reference.train(parties, label, params, on_table, counts)
-    found = train_federated(parties, label, params, protocol, cuts=cuts, on_table=on_table)
+        own = _relative(weight, label, params)
+        return reference.train(parties, label, params, own, on_table, counts)
+    found = train_federated(
+        parties, label, params, protocol, cuts=cuts, weight=weight, on_table=on_table
+    )
     return join(found.parts)
 
 
@@ -108,6 +115,7 @@ def train_federated(
     protocol: str,
     *,
     cuts: Cuts | None = None,
+    weight: FloatArray | None = None,
     network: str = "memory",
     dealer_link: str = "own",
     ahead: bool = False,
@@ -120,6 +128,7 @@ def train_federated(
     `network`, `dealer_link` and `ahead` are those of `runtime.launcher.simulate`.
     """
     check_parties(parties, label, params, protocol)
+    weight = _relative(weight, label, params)
     names = tuple(party.owner for party in parties)
     federation = Federation(
         protocol=protocol,
@@ -128,6 +137,7 @@ def train_federated(
         features=tuple(Feature(name, party.owner) for party in parties for name in party.names),
         active=len(parties) - 1,
         prediction_bits=params.objective.prediction_bits,
+        weighted=weight is not None,
         cut_counts=cut_counts(parties, params, cuts_of(protocol, cuts)),
     )
     plan = federation.plan(len(label))
@@ -135,12 +145,10 @@ def train_federated(
         on_estimate(estimate(federation, plan))
     n_new = 0 if new_columns is None else new_columns[0].shape[1]
     trial = Trial(federation, plan, n_new)
-    labels = [None] * (len(parties) - 1) + [label]
+    passive = [PartyData(party, None) for party in parties[:-1]]
+    data = [*passive, PartyData(parties[-1], label, weight)]
     new = [None] * len(parties) if new_columns is None else new_columns
-    inputs = [
-        (PartyData(party, own_label), columns)
-        for party, own_label, columns in zip(parties, labels, new, strict=True)
-    ]
+    inputs = list(zip(data, new, strict=True))
     on_progress: Callable[[int], None] | None = None
     if on_table is not None:
         tell = on_table
@@ -163,6 +171,15 @@ def train_federated(
         predictions=outcome.results[-1].predictions,
         outcome=outcome,
     )
+
+
+def _relative(weight: FloatArray | None, label: FloatArray, params: Params) -> FloatArray | None:
+    """Return weights as trainings take them; raise DataError if they cannot be used."""
+    if weight is None:
+        return None
+    if weight.shape != label.shape:
+        raise DataError(f"{weight.shape} weights for {len(label)} samples: each needs one")
+    return usable_weights(weight, label, params.objective)
 
 
 def cut_counts(

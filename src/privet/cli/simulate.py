@@ -16,6 +16,7 @@ from privet.cli.experiment_view import show_experiment
 from privet.cli.options import given, partition_of
 from privet.cli.table_options import (
     Categorical,
+    ClassWeights,
     Database,
     Decimal,
     Drop,
@@ -27,6 +28,7 @@ from privet.cli.table_options import (
     Quote,
     Separator,
     Types,
+    Weight,
     table_of,
 )
 from privet.data.datasets import DATASETS
@@ -80,6 +82,8 @@ def simulate(
         ),
     ] = None,
     positive: Positive = None,
+    weight: Weight = None,
+    class_weight: ClassWeights = None,
     drop: Drop = None,
     categorical: Categorical = None,
     types: Types = None,
@@ -195,6 +199,8 @@ def simulate(
             encoding=encoding,
             decimal=decimal,
             positive=positive,
+            weight=weight,
+            class_weight=class_weight,
         ),
         "task": task,
         "test_size": test_size,

@@ -68,6 +68,19 @@ Positive = Annotated[
     ),
 ]
 
+Weight = Annotated[
+    str | None,
+    typer.Option(help="The column of weights: how much a row counts.", show_default=False),
+]
+ClassWeights = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="balanced|CLASS=WEIGHT",
+        help="How much the rows of a class count; balanced: all classes the same in total. May be "
+        "repeated.",
+    ),
+]
+
 
 def table_of(
     *,
@@ -84,6 +97,8 @@ def table_of(
     encoding: str | None,
     decimal: str | None,
     positive: str | None,
+    weight: str | None,
+    class_weight: Sequence[str] | None,
 ) -> dict[str, Any]:
     """Return the keys of a table's description that somebody typed."""
     said: dict[str, Any] = {
@@ -99,6 +114,8 @@ def table_of(
         "encoding": encoding,
         "decimal": decimal,
         "positive": positive,
+        "weight": weight,
+        "class_weight": _class_weight(class_weight or ()),
     }
     found = {key: value for key, value in said.items() if value}
     return found if quote is None else {**found, "quote": quote}
@@ -118,6 +135,19 @@ def _pairs(option: str, texts: Sequence[str] | None) -> dict[str, str]:
             raise ParameterError(f"{option}: {text!r} is not COLUMN=TYPE, as opened=date")
         pairs[name.strip()] = value.strip()
     return pairs
+
+
+def _class_weight(texts: Sequence[str]) -> str | dict[str, float]:
+    """Return "balanced", or weights by class."""
+    if list(texts) == ["balanced"]:
+        return "balanced"
+    pairs = (text.rpartition("=") for text in texts)
+    try:
+        return {name.strip(): float(value) for name, _, value in pairs}
+    except ValueError:
+        raise ParameterError(
+            f"class_weight: {' '.join(texts)!r} is neither balanced nor CLASS=WEIGHT, as yes=10"
+        ) from None
 
 
 def _missing(texts: Sequence[str]) -> list[str] | dict[str, list[str]]:

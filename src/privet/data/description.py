@@ -14,6 +14,7 @@ from privet.data.sources.location import is_address
 from privet.data.sources.postgres import WHERE, Query
 from privet.data.sources.source import SourceOptions
 from privet.errors import DataError
+from privet.terms.weights import ClassWeight
 
 
 class DataDescription(SourceOptions):
@@ -35,6 +36,11 @@ class DataDescription(SourceOptions):
     """The label's column, at the active participant."""
     positive: str | None = None
     """The label's value that is the positive class of a classification."""
+    weight: str | None = None
+    """The column of weights, there too: how much a row counts, relative to the others."""
+    class_weight: ClassWeight | None = None
+    """There too: "balanced", for the same total in every class, or weights by class; 1 for those
+    that are not named."""
     columns: list[str] | None = None
     """The features: by default all other columns."""
     drop: list[str] = Field(default_factory=list)
@@ -75,6 +81,16 @@ class DataDescription(SourceOptions):
             return []
         return [self.id] if isinstance(self.id, str) else list(self.id)
 
+    @property
+    def answers(self) -> list[str]:
+        """The columns of the label and of weights, as far as there are any."""
+        return [name for name in (self.label, self.weight) if name is not None]
+
+    @property
+    def weighted(self) -> bool:
+        """Whether rows have weights."""
+        return self.weight is not None or self.class_weight is not None
+
     def starting_from(self, home: Path) -> DataDescription:
         """Return the same with a path of this machine that does not depend on where we are."""
         if self.path is None or is_address(self.path):
@@ -91,12 +107,12 @@ class DataDescription(SourceOptions):
 
     def features(self, names: Sequence[str]) -> list[str]:
         """Return which of a table's columns are features."""
-        special = [*self.id_columns, *([] if self.label is None else [self.label])]
+        special = [*self.id_columns, *self.answers]
         for name in special:
             if name not in names:
                 raise DataError(f"there is no column {name!r}; there are {listing(names)}")
             if special.count(name) > 1:
-                raise DataError(f"column {name!r} is asked for twice: as id and label")
+                raise DataError(f"column {name!r} is asked for twice: as id, label or weight")
         for key, patterns in (
             ("columns", self.columns or []),
             ("drop", self.drop),
@@ -108,7 +124,7 @@ class DataDescription(SourceOptions):
         both = [name for name in special if name in (self.columns or ())]
         if both:
             raise DataError(
-                f"column {both[0]!r} is asked for twice: as id or label, and as feature"
+                f"column {both[0]!r} is asked for twice: as id, label or weight, and as feature"
             )
         chosen = names if self.columns is None else _in_order(self.columns, names)
         return [name for name in chosen if name not in special and not self.drops(name)]

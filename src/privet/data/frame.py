@@ -26,6 +26,8 @@ class Frame:
     """A row a column, so that each column lies together in memory: (n_columns, n_samples)."""
     ids: Ids | None = None
     label: FloatArray | None = None
+    weight: FloatArray | None = None
+    """How much each row counts, relative to the others."""
     contents: tuple[Content, ...] = ()
     """What each column means; all are numbers if nothing is said."""
     label_content: Content = NUMBERS
@@ -48,7 +50,11 @@ class Frame:
                     f"column {number} is called {name!r}, which is no name; give it one, or write "
                     "the file without it (an index, perhaps)"
                 )
-        for what, values in (("ids", self.ids), ("labels", self.label)):
+        for what, values in (
+            ("ids", self.ids),
+            ("labels", self.label),
+            ("weights", self.weight),
+        ):
             if values is not None and len(values) != self.n_samples:
                 raise DataError(f"{len(values)} {what} for a table of {self.n_samples} rows")
 
@@ -78,6 +84,7 @@ class Frame:
             columns=np.ascontiguousarray(self.columns[:, rows]),
             ids=None if self.ids is None else self.ids.take(rows),
             label=None if self.label is None else self.label[rows],
+            weight=None if self.weight is None else self.weight[rows],
         )
 
 

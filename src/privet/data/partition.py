@@ -186,7 +186,10 @@ def hand_out(frame: Frame, held: Holdings) -> list[PartyFrame]:
     """Return what each participant holds of a table; the last one has the label."""
     *passive, active = (PartyFrame(party, frame.select(names)) for party, names in held.items())
     return [
-        *(PartyFrame(party.name, replace(party.frame, label=None)) for party in passive),
+        *(
+            PartyFrame(party.name, replace(party.frame, label=None, weight=None))
+            for party in passive
+        ),
         active,
     ]
 

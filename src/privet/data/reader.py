@@ -41,24 +41,28 @@ def read_table(described: DataDescription, rules: Rules | None = None) -> Frame:
     source = _open(described)
     with naming(source.where):
         features = described.features(source.names())
-    label = [] if described.label is None else [described.label]
-    kinds = {name: described.declared(name) for name in (*features, *label)}
+    kinds = {name: described.declared(name) for name in (*features, *described.answers)}
+    if described.weight is not None:
+        kinds[described.weight] = NUMBER
     cells = [_cells(described, name, kind) for name, kind in kinds.items()]
     rows, ids = _read(source, cells, described.id_columns)
     with naming(source.where):
         columns, contents = _columns(cells[: len(features)], rows)
         for name, content, column in zip(features, contents, columns, strict=True):
             _refuse_ids(name, content, column)
-        answers, answer_contents = _columns(cells[len(features) :], rows)
+        columns_of_answers, contents_of_answers = _columns(cells[len(features) :], rows)
+        answers = dict(zip(described.answers, columns_of_answers, strict=True))
+        meant = dict(zip(described.answers, contents_of_answers, strict=True))
         warnings = [warning for column in cells for warning in column.warnings]
         warnings += _notice_ids(features, contents, columns)
         return Frame(
             names=tuple(features),
             columns=columns,
             ids=Ids.read(ids, rules) if ids else None,
-            label=answers[0] if label else None,
+            label=answers.get(described.label or ""),
+            weight=answers.get(described.weight or ""),
             contents=tuple(contents),
-            label_content=answer_contents[0] if label else NUMBERS,
+            label_content=meant.get(described.label or "", NUMBERS),
             warnings=tuple(f"{source.where}: {warning}" for warning in warnings),
         )
 

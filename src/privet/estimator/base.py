@@ -23,6 +23,7 @@ from privet.estimator.given import CHECKS, is_table_list, side_by_side
 from privet.estimator.partition import resolve_partition
 from privet.terms.cuts import Cuts
 from privet.terms.params import Params, hyper_parameters, spelled_out
+from privet.terms.weights import relative_weights
 
 
 class FederatedEstimator(BaseEstimator):
@@ -96,10 +97,19 @@ class FederatedEstimator(BaseEstimator):
         """The position of every feature of the model among the columns given to `fit`."""
         return np.concatenate([np.asarray(p, dtype=np.intp) for p in self.partition_.values()])
 
-    def _fit(self, X: Any, label: FloatArray, task: str, classes: int = 2) -> None:
+    def _fit(
+        self,
+        X: Any,
+        label: FloatArray,
+        task: str,
+        classes: int = 2,
+        weight: FloatArray | None = None,
+    ) -> None:
         params = self._params(task, classes)
         X, partition = self._join(X)
-        check_consistent_length(X, label)
+        check_consistent_length(X, label, weight)
+        if weight is not None:
+            X, label, weight, params = _as_if_repeated(X, label, weight, params)
         names = getattr(self, "feature_names_in_", [f"x{i}" for i in range(X.shape[1])])
         parties = [
             bucket_columns(
@@ -107,7 +117,9 @@ class FederatedEstimator(BaseEstimator):
             )
             for party, part in partition.items()
         ]
-        self.model_: Model = train(parties, label, params, self.protocol, cuts=self.cuts)
+        self.model_: Model = train(
+            parties, label, params, self.protocol, cuts=self.cuts, weight=weight
+        )
         self.partition_ = partition
 
     def _params(self, task: str, classes: int) -> Params:
@@ -166,3 +178,19 @@ class FederatedEstimator(BaseEstimator):
                 + ", ".join(f"{a!r} for {b!r}" for a, b in zip(names, known, strict=True) if a != b)
             )
         return joined
+
+
+def _as_if_repeated(
+    X: FloatArray, label: FloatArray, weight: FloatArray, params: Params
+) -> tuple[FloatArray, FloatArray, FloatArray, Params]:
+    """Return what trains as if every sample were there as often as its weight says.
+
+    Trainings take weights in means; what is added to sums of them is, too. Samples without a
+    weight are left out: they would have a say in the buckets.
+    """
+    there = weight > 0
+    bad = ~(there | (weight == 0)) | np.isinf(weight)  # so that NaN is bad, too
+    if bad.any() or not there.any():
+        relative_weights(weight)  # says what is wrong
+    mean = float(np.mean(weight[there]))
+    return X[there], label[there], weight[there], params.model_copy(update={"l2": params.l2 / mean})

@@ -26,6 +26,14 @@ def label_column(y: Any) -> npt.NDArray[Any]:
     return label
 
 
+def weight_column(weight: Any) -> FloatArray | None:
+    """Return the samples' weights as one column, if there are any."""
+    if weight is None:
+        return None
+    found: FloatArray = column_or_1d(weight, dtype=np.float64)
+    return found
+
+
 def is_table_list(X: Any) -> bool:
     """Tell one table per party from one table, which may be a list of rows."""
     return isinstance(X, (list, tuple)) and len(X) > 0 and all(np.ndim(part) == 2 for part in X)

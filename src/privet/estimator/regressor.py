@@ -10,15 +10,19 @@ from typing_extensions import Self
 
 from privet.arrays import FloatArray
 from privet.estimator.base import FederatedEstimator
-from privet.estimator.given import label_column
+from privet.estimator.given import label_column, weight_column
 
 
 class PrivetRegressor(RegressorMixin, FederatedEstimator):
     """Gradient boosted decision tables for a number; see `FederatedEstimator`."""
 
-    def fit(self, X: Any, y: Any) -> Self:
-        """Train on one table `X`, or on a list of one table per party, and the label `y`."""
-        self._fit(X, label_column(y).astype(np.float64), "regression")
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Train on one table `X`, or on a list of one table per party, and the label `y`.
+
+        A sample counts as often as its weight says.
+        """
+        label = label_column(y).astype(np.float64)
+        self._fit(X, label, "regression", weight=weight_column(sample_weight))
         return self
 
     def predict(self, X: Any) -> FloatArray:

@@ -161,8 +161,10 @@ class Table:
         party, job, restart = self.party, self.job, self.restart
         params = job.hyper_parameters()
         with naming(party.data.where):
-            prepared = prepare(party.name, frame, params, party.data.positive)
-        data = PartyData(prepared.columns, prepared.label)
+            prepared = prepare(
+                party.name, frame, params, party.data.positive, party.data.class_weight
+            )
+        data = PartyData(prepared.columns, prepared.label, prepared.weight)
         assert frame.ids is not None
         digest = data_digest(data, frame.ids)
         folder = make_folder(party.folder)

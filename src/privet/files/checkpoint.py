@@ -226,6 +226,6 @@ def data_digest(data: PartyData, ids: Ids) -> str:
     """
     digest = hashlib.sha256(ids.digest())
     digest.update("\0".join(data.columns.names).encode())
-    for array in (data.columns.buckets, data.columns.thresholds, data.label):
+    for array in (data.columns.buckets, data.columns.thresholds, data.label, data.weight):
         digest.update(b"" if array is None else np.ascontiguousarray(array).tobytes())
     return digest.hexdigest()

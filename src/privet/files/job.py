@@ -54,6 +54,9 @@ class Job(Config):
     protocol: str = DEFAULT_PROTOCOL
     recipient: str = ""
     """Who receives predictions: the active participant, if nobody else is named."""
+    weighted: bool = False
+    """Whether rows have weights, which the active participant alone knows: `weight` or
+    `class_weight` in its party.toml."""
     reveal_loss: bool = False
     """Whether all learn the training loss, table by table: the mean squared residual, of several
     classes their sum, in a regression relative to the square of the label's unit, which only its
@@ -101,6 +104,8 @@ class Job(Config):
             )
         if self.reveal_loss and not SUITES[self.protocol].has_loss:
             raise ValueError(f"reveal_loss: the protocol {self.protocol} has no loss; use masked")
+        if self.weighted and not SUITES[self.protocol].has_weights:
+            raise ValueError(f"weighted: the protocol {self.protocol} has no weights; use masked")
         if self.keep_indicators and not SUITES[self.protocol].publishes:
             raise ValueError(
                 f"keep_indicators: the protocol {self.protocol} publishes none; use masked"
@@ -196,6 +201,7 @@ class Job(Config):
             features=features,
             active=self.active,
             prediction_bits=self.revealed_bits,
+            weighted=self.weighted,
             reveal_loss=self.reveal_loss,
             cut_counts=cut_counts,
         )
@@ -220,6 +226,7 @@ class Job(Config):
             "recipient": self.names[self.recipient_index],
             "participants": self.names,
             "active": self.names[self.active],
+            "weighted": self.weighted,
             "reveal_loss": self.reveal_loss,
             "cuts": self.told_cuts,
             "keep_indicators": self.keep_indicators,

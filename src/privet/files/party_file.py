@@ -67,6 +67,19 @@ class PartyFile(Config):
                 f"data.label: {self.name} is a passive participant of the job; the label is the "
                 "active one's: leave it out"
             )
+        if role != "active" and data.weighted:
+            raise ParameterError(
+                f"data.weight, data.class_weight: {self.name} is a passive participant of the job; "
+                "weights are the active one's: leave them out"
+            )
+        if role == "active" and data.weighted != job.weighted:
+            raise ParameterError(
+                "weighted: the job says that rows have weights, and data.weight and "
+                "data.class_weight are not there: give one of them, or change everybody's job"
+                if job.weighted
+                else "data.weight, data.class_weight: the job has no weights: say weighted = true "
+                "in everybody's job, since all compute with them, or leave them out"
+            )
         return read_table(data, self._rules(job))
 
     def read_new_rows(

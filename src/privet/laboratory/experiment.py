@@ -180,12 +180,13 @@ def train_on(
     if label is None:
         raise DataError(f"{parties[-1].name} is the active participant and has no label")
     prepared = [prepare(party.name, party.frame, params) for party in parties]
+    weight = prepared[-1].weight
     bucketed = [own.columns for own in prepared]
     by_party = [own.encoders for own in prepared]
     new_columns = features(new, by_party)
     encoders = tuple(encoder for own in by_party for encoder in own)
     if protocol == PLAIN:
-        model = train(bucketed, label, params, protocol, on_table, cuts)
+        model = train(bucketed, label, params, protocol, on_table, cuts, weight)
         predictions = model.predict(np.concatenate(new_columns))
         spent = Seconds(train=time.perf_counter() - started)
         return Trained(replace(model, encoders=encoders), predictions, spent, encoders=by_party)
@@ -202,6 +203,7 @@ def train_on(
         params,
         protocol,
         cuts=cuts,
+        weight=weight,
         network=network,
         dealer_link=dealer_link,
         ahead=ahead,

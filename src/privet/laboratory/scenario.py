@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from pydantic import Field, model_validator
 from typing_extensions import Self
 
+from privet.boosting.preparation import weighted_by_class
 from privet.config import Config
 from privet.data.datasets import DATASETS, DataSet, load_dataset
 from privet.data.description import DataDescription
@@ -69,6 +70,8 @@ class Scenario(Config):
         with naming(described.where):
             task = self.task or task_of(frame)
             settled, classes = settle_label(frame, task, described.positive)
+            if described.class_weight is not None:
+                settled = weighted_by_class(settled, classes, described.class_weight)
         return DataSet(Path(described.where).name, task, settled, tuple(classes))
 
     def _described(self) -> DataDescription:

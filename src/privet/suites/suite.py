@@ -28,6 +28,8 @@ class OwnData:
     """The bucket of every sample in each of its own features, by feature."""
     target: FloatArray | None = None
     """At the active participant, what its label makes of the outputs: (K, n_samples)."""
+    weight: FloatArray | None = None
+    """There, where samples have weights: (n_samples,), in means."""
     start: FloatArray | None = None
     """At the active participant, the scores that all samples start from: (K,)."""
     shelf: Shelf | None = None
@@ -68,6 +70,8 @@ class Suite(ABC):
     """How leaf values, over Z64, and scores are encoded."""
     has_loss: ClassVar[bool] = False
     """Whether it can reveal the training loss."""
+    has_weights: ClassVar[bool] = False
+    """Whether samples may have weights."""
     one_output: ClassVar[bool] = False
     """Whether it learns one score a sample alone: a number, or one of two classes."""
     publishes: ClassVar[bool] = False

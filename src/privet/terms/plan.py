@@ -44,6 +44,8 @@ class Plan:
     kept: tuple[int, ...] | None = None
     """The participants whose masked indicators all have from an earlier training. None: masks are
     drawn for this training alone, and nothing is kept."""
+    weighted: bool = False
+    """Whether samples have weights, which the active participant alone knows."""
 
     @property
     def objective(self) -> Objective:

@@ -95,12 +95,18 @@ class Cuts:
         self._g: _Sums | None = None
         self._h: _Sums | None = None
 
-    def keep_root(self, counts: Share) -> None:
-        """Divide by the root's counts, (C, K, 1), once for all tables."""
+    def keep_root(self, left: Share, total: Share | None) -> None:
+        """Divide by the root's counts or weights, (C, K, 1), once for all tables.
+
+        Without a total they are counts, and that is the number of samples.
+        """
         runtime, scales, n_samples = self._runtime, self._scales, self._plan.n_samples
         with runtime.step("root"):
-            total = np.full(counts.shape[1:], n_samples).astype(counts.ring.dtype)
-            h = _Sums(mask_one(runtime, counts), constant(runtime, total, counts.ring))
+            if total is None:
+                samples = np.full(left.shape[1:], n_samples).astype(left.ring.dtype)
+                h = _Sums(mask_one(runtime, left), constant(runtime, samples, left.ring))
+            else:
+                h = _Sums(*mask(runtime, left, total))
             classes = classify(runtime, scales, h.sides)
             m = mask_one(runtime, normalised(runtime, scales, classes, h.sides))
             z = mask_one(runtime, reciprocal(runtime, scales, m, self._lowered))

@@ -6,16 +6,27 @@ This half of a level sees rows and knows no score of a cut. It hands sums to the
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
+from privet.arithmetic.fixed_point import FixedPoint
 from privet.arithmetic.rings import Ring, integers_modulo
 from privet.arithmetic.shares import Elements, Share, stack
 from privet.gates.gate import Later, alone
 from privet.gates.histogram import Indicators, Products, histogram
-from privet.gates.masked import Masked, combine, constant, mask, mask_one, signed_lift
+from privet.gates.masked import (
+    Lifted,
+    Masked,
+    Meanwhile,
+    combine,
+    constant,
+    lift,
+    mask,
+    mask_one,
+    signed_lift,
+)
 from privet.gates.outcomes import Z1, keep, leaf_lookup, owned_share
 from privet.gates.polynomial import polynomial
 from privet.gates.shrink import shrink
@@ -73,37 +84,84 @@ class Samples(Functions):
         self._nodes: _Nodes | None = None
         self._outcomes: list[Masked] = []
         self._masked: list[Masked] = []
+        self._residual: tuple[Masked, int]
+        """First derivatives without weights, and their fraction bits."""
         self._products = Products(runtime, indicators)
         self._unchecked: Masked | None = None
         """Scores that a series was evaluated at."""
+        self._weight: Lifted | None = None
+        """The weights, (1, 1, N), if there are any."""
+        self._curvature: Masked | None = None
+        """The second derivatives of all tables, (K, 1, N), where they are 1 or the weights."""
+        if plan.objective.unit_curvature:
+            self._curvature = self._ones()
+
+    def mask_weights(self) -> None:
+        """Mask the weights of all samples, once for all tables: one opening."""
+        runtime, own = self._runtime, self._data.weight
+        bits, ring = self._scales.units.weights
+        encoded = None
+        if own is not None:
+            encoded = FixedPoint(bits).encode(own).astype(ring.dtype).reshape(1, 1, -1)
+        share = owned_share(runtime, encoded, (1, 1, self._plan.n_samples), ring)
+        masked = mask_one(runtime, share)
+        self._weight = lift(runtime, masked)
+        if self._curvature is not None:
+            self._curvature = masked
 
     def begin_table(self, target: Share, score: Share) -> None:
         """Mask the derivatives of all samples, (K, 1, N) each.
 
         Cost: one opening of 34 bits a sample where the second derivatives are 1; otherwise what
-        they cost, and about as many bits more.
+        they cost, and about as many bits more. One more such opening where there are weights.
         """
-        runtime, plan = self._runtime, self._plan
+        runtime, plan, units = self._runtime, self._plan, self._scales.units
         self._nodes, self._outcomes = None, []
         with runtime.step("gradients"):
-            g, h = plan.objective.derivatives_on_shares(
+            found = plan.objective.derivatives_on_shares(
                 self, SharedReal(score, SCORE_BITS), SharedReal(target, SCORE_BITS)
             )
-            rows, bits, rings = [], [], []
-            for x, fraction, ring in self._narrowed(g, h):
-                # Of what a derivative loses, all but two bits go from the shares.
-                drop = x.bits - fraction
-                guard = min(2, drop)
-                few = drop_bits(runtime, x.share, drop - guard, integers_modulo(ring.bits + guard))
-                rows.append(_rows(few))
-                bits.append(guard)
-                rings.append(ring)
-            begin = self._products.begin
-            opening = shrink.later(*rows, bits=bits, rings=rings, meanwhile=begin)
-            found = self._with_scores_checked(opening)
-            if h is None:
-                found.append(self._ones())
-            self._masked = found
+            derivatives = [SharedReal(_rows(x.share), x.bits) for x in found if x is not None]
+            widths = [(units.g_bits, units.g_ring), (units.h_bits, units.h_ring)]
+            if self._weight is None:
+                opening = self._narrowed(derivatives, widths, self._products.begin)
+                self._masked = self._with_scores_checked(opening)
+                self._residual = (self._masked[0], units.g_bits)
+            else:
+                finer = units.unweighted
+                masked = self._with_scores_checked(self._narrowed(derivatives, finer))
+                self._residual = (masked[0], finer[0][0])
+                with runtime.step("weights"):
+                    weighted = [self._weigh(x, finer[k][0]) for k, x in enumerate(masked)]
+                    opening = self._narrowed(weighted, widths, self._products.begin)
+                    self._masked = alone(runtime, opening)
+            if self._curvature is not None:
+                self._masked.append(self._curvature)
+
+    def _narrowed(
+        self,
+        derivatives: list[SharedReal],
+        widths: Sequence[tuple[int, Ring]],
+        meanwhile: Meanwhile | None = None,
+    ) -> Later[list[Masked]]:
+        """Mask derivatives with so many fraction bits, in such rings."""
+        rows, bits, rings = [], [], []
+        for x, (fraction, ring) in zip(derivatives, widths, strict=False):
+            # Of what a derivative loses, all but two bits go from the shares.
+            drop = x.bits - fraction
+            guard = min(2, drop)
+            wide = integers_modulo(ring.bits + guard)
+            rows.append(drop_bits(self._runtime, x.share, drop - guard, wide))
+            bits.append(guard)
+            rings.append(ring)
+        return shrink.later(*rows, bits=bits, rings=rings, meanwhile=meanwhile)
+
+    def _weigh(self, x: Masked, bits: int) -> SharedReal:
+        """Return derivatives times weights."""
+        assert self._weight is not None
+        factors = [signed_lift(self._runtime, x), self._weight]
+        product = polynomial(self._runtime, factors, [(1, (0, 1))])
+        return SharedReal(product, bits + self._scales.units.weights[0])
 
     def _with_scores_checked(self, opening: Later[list[Masked]]) -> list[Masked]:
         """Open something, and check scores, if the series of the sigmoid was used, on the way.
@@ -117,26 +175,22 @@ class Samples(Functions):
         what = f"scores of {LARGEST_SCORE} and more in size"
         return self._bounds.check(scores, _SCORE_WIDTH, what, opening)
 
-    def _narrowed(
-        self, g: SharedReal, h: SharedReal | None
-    ) -> Iterator[tuple[SharedReal, int, Ring]]:
-        """Yield derivatives with the fraction bits and the ring that they are to have."""
-        units = self._scales.units
-        yield g, units.g_bits, units.g_ring
-        if h is not None:
-            yield h, units.h_bits, units.h_ring
-
     def _ones(self) -> Masked:
         """Return second derivatives that everybody knows: (K, 1, N)."""
         ring, plan = self._scales.units.h_ring, self._plan
         ones = np.ones((plan.objective.outputs, 1, plan.n_samples), dtype=ring.dtype)
         return constant(self._runtime, ones, ring)
 
-    def root_counts(self) -> Share:
-        """Return how many samples are left of every cut: (C, K, 1)."""
-        ones = self._ones().map(lambda a: a[:, 0])
-        (counts,) = histogram(self._runtime, self._products, ones)
-        return counts.reshape(*counts.shape, 1)
+    def root_curvature(self) -> tuple[Share, Share | None]:
+        """Return the root's sums of second derivatives that are the same in all tables.
+
+        Left of every cut, (C, K, 1), and in all, (K, 1), unless everybody knows that.
+        """
+        h = self._curvature
+        assert h is not None
+        (left,) = histogram(self._runtime, self._products, h.map(lambda a: a[:, 0]))
+        left = left.reshape(*left.shape, 1)
+        return left, None if h.constant else h.share(self._runtime).sum(2)
 
     def sigmoid(self, score: SharedReal) -> tuple[SharedReal, SharedReal]:
         """Return the sigmoid and its derivative, by a series: one opening of 4 bytes a score.
@@ -151,7 +205,7 @@ class Samples(Functions):
         return SharedReal(both[0], bits), SharedReal(both[1], bits)
 
     def squared_residuals(self) -> Share:
-        """Return the mean square of first derivatives, as LOSS_BITS fraction bits of one number.
+        """Return the mean square of residuals, as LOSS_BITS fraction bits of one number.
 
         Rounded before it is revealed: its low bits would say more than anybody agreed to.
 
@@ -159,10 +213,13 @@ class Samples(Functions):
         """
         runtime, n_samples = self._runtime, self._plan.n_samples
         with runtime.step("loss"):
-            lifted = signed_lift(runtime, self._masked[0])
-            squares = polynomial(runtime, [lifted], [(1, (0, 0))])
+            residual, fraction = self._residual
+            lifted = [signed_lift(runtime, residual)]
+            if self._weight is not None:
+                lifted.append(signed_lift(runtime, self._masked[0]))
+            squares = polynomial(runtime, lifted, [(1, (0, len(lifted) - 1))])
             # The sum, divided by a power of two near N, and later by what is left.
-            bits = 2 * self._scales.units.g_bits + n_samples.bit_length() - LOSS_BITS
+            bits = fraction + self._scales.units.g_bits + n_samples.bit_length() - LOSS_BITS
             total = mask_one(runtime, squares.sum().reshape(1))
             return polynomial(runtime, [signed_lift(runtime, total, shift=bits)], [(1, (0,))])
 
@@ -173,7 +230,8 @@ class Samples(Functions):
         """
         runtime, (g, h), parent = self._runtime, self._masked, self._nodes
         outputs, nodes, _ = g.shape
-        vectors = [x for x in (g, h) if not x.constant]
+        kept = parent is None and self._curvature is not None
+        vectors = [g] if kept else [g, h]
         with runtime.step("histogram"):
             flat = [x.map(lambda a: a.reshape(outputs * nodes, -1)) for x in vectors]
             found = histogram(runtime, self._products, *flat)

@@ -32,6 +32,7 @@ class MaskedSuite(Suite):
 
     encoding = FixedPoint(SCORE_BITS)
     has_loss = True
+    has_weights = True
     publishes = True
     cuts = ("rounded", "exact", "hidden")
 
@@ -113,8 +114,11 @@ class MaskedSuite(Suite):
         self._bounds = Bounds(runtime)
         self._samples = Samples(runtime, plan, scales, self.data, indicators, self._bounds)
         self._cuts = Cuts(runtime, plan, scales, self._bounds)
+        if plan.weighted:
+            with runtime.step("weights"):
+                self._samples.mask_weights()
         if plan.objective.unit_curvature:
-            self._cuts.keep_root(self._samples.root_counts())
+            self._cuts.keep_root(*self._samples.root_curvature())
 
     def train_table(self, number: int) -> TrainedTable:
         """Train a table: at each level sums go up to the cuts, and a test comes down."""

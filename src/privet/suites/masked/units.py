@@ -14,12 +14,15 @@ from math import isqrt
 from privet.arithmetic.exact import ceil_log2, floor_log2, nearest
 from privet.arithmetic.rings import Ring, integers_modulo
 from privet.errors import ParameterError
+from privet.gates.sigmoid_series import SCORE_BITS
 from privet.terms.plan import Plan
+from privet.terms.weights import LARGEST_WEIGHT, WEIGHT_BITS
 
 MOST_BITS = 36
 """Of sums: products with masked indicators are computed that far."""
 LEAST_FRACTION = 12
 _MOST_FRACTION = 20
+_FINER = 22  # fraction bits of derivatives before they are multiplied with weights
 _WORD, _COUNT = 32, 16  # a regression's rings are at least words, which need no packing
 # Rounding moves sums by a unit for every sample, at most.
 _SLACK = Fraction(99, 100)
@@ -38,12 +41,34 @@ class Units:
     stretch: Fraction
     """What labels in a unit of their own are multiplied with, to use the ring's last bit."""
     h_bits: int
-    """Fraction bits of second derivatives: 0 where they are 0 or 1."""
+    """Fraction bits of second derivatives: 0 where they are 0 or 1, a weight's where they are 0 or
+    that."""
     h_ring: Ring
     h_limit: int
     """No sum of second derivatives is larger, in their units."""
     h_slack: int
     """Nor less than minus this: those of certain samples are zero, give or take a rounding."""
+    counts: bool
+    """Whether second derivatives are 1, or the weights."""
+
+    @property
+    def weights(self) -> tuple[int, Ring]:
+        """The fraction bits and the ring of weights: the second derivatives', if they are these."""
+        if self.counts:
+            return self.h_bits, self.h_ring
+        return WEIGHT_BITS, integers_modulo(ceil_log2(LARGEST_WEIGHT << WEIGHT_BITS) + 2)
+
+    @property
+    def unweighted(self) -> tuple[tuple[int, Ring], tuple[int, Ring]]:
+        """The same of derivatives that are to be multiplied with weights, and rounded once more.
+
+        Each, not their sums: a classification's are at most 1 and 1/4.
+        """
+        if not self.counts:
+            return (_FINER, integers_modulo(_FINER + 3)), (_FINER, integers_modulo(_FINER + 2))
+        more = min(4, SCORE_BITS - self.g_bits)
+        finer = (self.g_bits + more, integers_modulo(self.g_ring.bits + more))
+        return finer, finer
 
     @classmethod
     def of(cls, plan: Plan) -> Units:
@@ -52,6 +77,7 @@ class Units:
         bound = objective.largest_sum(
             n_samples, Fraction(params.l2), params.leaves, centred=params.base_score is None
         )
+        # Second derivatives are counted exactly, or weighed.
         counts = objective.unit_curvature
         usual, size = (17, 1 << 14) if counts else (18, 24_000)
         halvings = -(floor_log2(Fraction(n_samples, size)) // 2)
@@ -70,11 +96,15 @@ class Units:
         # As many for second derivatives, or more, if l2 is small: what rounding makes of many tiny
         # ones must be small against it.
         h_bits = 0
+        if counts and plan.weighted:
+            h_bits = min(WEIGHT_BITS, MOST_BITS - 3 - ceil_log2(Fraction(n_samples)))
         if not counts:
             noise = 64 * Fraction(isqrt(n_samples) + 1) / Fraction(params.l2)
             most = MOST_BITS - 2 - ceil_log2(objective.largest_curvature * n_samples)
             h_bits = min(most, max(wanted, ceil_log2(noise)))
         h_limit = int(objective.largest_curvature * n_samples * (1 << h_bits))
+        if counts and plan.weighted:
+            h_limit += n_samples  # what rounding may add to weights
         h_slack = 0 if counts else 8 * isqrt(n_samples) + 16
         rounding = 0 if counts else n_samples + 2 * h_slack
         width = (h_limit + rounding).bit_length() + 1
@@ -87,6 +117,7 @@ class Units:
             h_ring=integers_modulo(max(width, _COUNT) if counts else width),
             h_limit=h_limit,
             h_slack=h_slack,
+            counts=counts,
         )
 
 

@@ -35,6 +35,8 @@ class PaperSuite(Suite):
         """Refuse sums of second derivatives at which SDiv does not converge, and the loss."""
         if plan.reveal_loss:
             raise ParameterError("reveal_loss: the protocol paper has no loss; use masked")
+        if plan.weighted:
+            raise ParameterError("weighted: the protocol paper has no weights; use masked")
         if plan.objective.outputs > 1:
             raise ParameterError(
                 f"protocol: paper has one score a sample, and {plan.objective.outputs} are needed, "

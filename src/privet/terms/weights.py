@@ -1,0 +1,77 @@
+"""Weights: how much each sample counts, which the label's holder alone knows.
+
+They are relative: divided by their mean, so that all samples together count as much as without. So
+no sum of derivatives is larger than without weights, and l2 means the same. On shares they are
+rounded to 2^-20, a little more coarsely where very many samples are to be added up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Literal, TypeAlias
+
+import numpy as np
+
+from privet.arrays import FloatArray
+from privet.errors import DataError
+from privet.terms.objective import Objective
+
+WEIGHT_BITS = 20
+"""Fraction bits of weights on shares."""
+LARGEST_WEIGHT = 1 << 12
+"""In means: products with a weight have bits enough for no more."""
+
+ClassWeight: TypeAlias = Literal["balanced"] | Mapping[str, float]
+"""The same total for every class; or a weight for classes by name, 1 for the others."""
+
+
+def relative_weights(weight: FloatArray) -> FloatArray:
+    """Return weights in means; raise DataError if they cannot be used."""
+    good = np.isfinite(weight) & (weight >= 0)
+    if not good.all():
+        row = int(np.flatnonzero(~good)[0])
+        raise DataError(
+            f"the weight of row {row + 1} is {weight[row]:g}; weights are 0 or more, and finite "
+            f"({np.count_nonzero(~good)} of {len(weight)} are not)"
+        )
+    largest = float(weight.max(initial=0.0))
+    if not largest:
+        raise DataError(f"all {len(weight)} weights are zero: there is nothing to learn from")
+    mean = float(np.mean(weight / largest))  # whose sum could overflow
+    if 1.0 / mean > LARGEST_WEIGHT:
+        row = int(np.argmax(weight))
+        raise DataError(
+            f"the weight of row {row + 1} is {1.0 / mean:,.0f} times the mean, and sums are right "
+            f"up to {LARGEST_WEIGHT:,} times: bring weights closer together"
+        )
+    found: FloatArray = weight / largest / mean
+    return found
+
+
+def class_weights(label: FloatArray, classes: Sequence[str], wanted: ClassWeight) -> FloatArray:
+    """Return what class weights make of every sample, whose labels number the classes."""
+    numbers = label.astype(np.intp)
+    if wanted == "balanced":
+        counts = np.bincount(numbers, minlength=len(classes))
+        found: FloatArray = len(label) / (len(classes) * counts[numbers])
+        return found
+    for name in wanted:
+        if name not in classes:
+            raise DataError(
+                f"class_weight: the label has no class {name!r}; it has "
+                f"{', '.join(map(repr, classes))}"
+            )
+    return np.array([wanted.get(name, 1.0) for name in classes], dtype=np.float64)[numbers]
+
+
+def usable_weights(weight: FloatArray, label: FloatArray, objective: Objective) -> FloatArray:
+    """Return weights in means; raise DataError if they cannot be used, or leave nothing to learn.
+
+    With rows of weight 0 left out, a label must be one that can be learned.
+    """
+    found = relative_weights(weight)
+    try:
+        objective.check_label(label[found > 0])
+    except DataError as error:
+        raise DataError(f"without rows that have the weight 0, {error}") from None
+    return found

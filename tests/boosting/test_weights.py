@@ -1,0 +1,164 @@
+"""Trainings on weighted samples, in the clear and on shares."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from privet import DataError, ParameterError, Params
+from privet.arrays import FloatArray
+from privet.boosting.binning import BucketedColumns, bucket_columns
+from privet.boosting.estimate import Estimate, estimate
+from privet.boosting.federation import Federation, PartyData
+from privet.boosting.federation import train as train_on_shares
+from privet.boosting.model import Feature
+from privet.boosting.part import join
+from privet.boosting.trainer import train, train_federated
+from privet.runtime.launcher import simulate
+from privet.runtime.runtime import Runtime
+from privet.suites.masked.suite import MaskedSuite
+from privet.terms.weights import relative_weights
+
+N = 300
+TASKS = [("regression", 2), ("classification", 2), ("classification", 3)]
+
+
+def table(task: str, classes: int, seed: int = 0) -> tuple[list[BucketedColumns], FloatArray]:
+    rng = np.random.default_rng(seed)
+    columns = rng.normal(size=(4, N))
+    score = columns[0] + columns[1] * columns[2] + 0.5 * rng.normal(size=N)
+    label = 100 * score + 40
+    if task == "classification":
+        label = np.searchsorted(np.quantile(score, [0.4, 0.8][: classes - 1]), score).astype(float)
+    parties = [
+        bucket_columns(name, [f"x{k}", f"y{k}"], columns[2 * k : 2 * k + 2], 8)
+        for k, name in enumerate(("bank", "shop"))
+    ]
+    return parties, label
+
+
+def weights(kind: str, label: FloatArray) -> FloatArray:
+    rng = np.random.default_rng(1)
+    if kind == "by class":
+        return np.where(label >= np.median(label), 9.0, 1.0)
+    if kind == "unequal":
+        found = np.where(rng.random(N) < 0.03, 100.0, 0.1)
+        found[::7] = 0.0
+        return found
+    return rng.exponential(size=N)
+
+
+@pytest.mark.parametrize(("task", "classes"), TASKS)
+@pytest.mark.parametrize("kind", ["any", "by class", "unequal"])
+def test_on_shares_the_tests_are_those_of_the_reference(task: str, classes: int, kind: str) -> None:
+    parties, label = table(task, classes)
+    params = Params(task=task, classes=classes, tables=3, depth=3, buckets=8)
+    weight = weights(kind, label)
+    plain = train(parties, label, params, weight=weight)
+    model = join(train_federated(parties, label, params, "masked", weight=weight).parts)
+    assert (model.feature == plain.feature).all()
+    assert (model.bucket == plain.bucket).all()
+    unit = 1024.0 if task == "regression" else 1.0
+    assert np.abs(model.leaf_values - plain.leaf_values).max() < 2.0**-15 * unit
+    assert model.base_score == pytest.approx(plain.base_score, abs=2.0**-16)
+    unweighted = train(parties, label, params)
+    assert not np.array_equal(unweighted.leaf_values, plain.leaf_values)
+
+
+@pytest.mark.parametrize(("task", "classes"), TASKS)
+def test_a_weight_is_a_number_of_copies(task: str, classes: int) -> None:
+    """Up to what l2 is compared with: weights in means count as much as there are rows."""
+    parties, label = table(task, classes)
+    copies = np.random.default_rng(2).integers(1, 4, size=N)
+    params = Params(task=task, classes=classes, tables=3, depth=3, buckets=8)
+    times = np.repeat(np.arange(N), copies)
+    repeated = [replace(party, buckets=party.buckets[:, times]) for party in parties]
+    expected = train(repeated, label[times], params)
+    adjusted = params.model_copy(update={"l2": params.l2 / copies.mean()})
+    found = train(parties, label, adjusted, weight=copies.astype(float))
+    assert (found.feature == expected.feature).all()
+    assert found.leaf_values == pytest.approx(expected.leaf_values, rel=1e-9, abs=1e-12)
+
+
+@pytest.mark.parametrize(("task", "classes"), TASKS)
+def test_what_weights_cost_is_known_before(task: str, classes: int) -> None:
+    """A round for each table and one before; the meter counts what was estimated."""
+    parties, label = table(task, classes)
+    params = Params(task=task, classes=classes, tables=2, depth=2, buckets=8)
+    rounds = []
+    for weight in (None, weights("any", label)):
+        estimates: list[Estimate] = []
+        found = train_federated(
+            parties, label, params, "masked", weight=weight, on_estimate=estimates.append
+        )
+        (cost,) = estimates
+        meters = found.outcome.meters
+        steps = ("setup", "table")
+        assert cost.rounds == sum(meters[0].total("online", step).rounds for step in steps)
+        sent = [meter.total("online", step).sent for meter in meters for step in steps]
+        dealt = [meter.total("offline", step).received for meter in meters for step in steps]
+        assert (cost.online, cost.offline) == (sum(sent), sum(dealt))
+        rounds.append(cost.rounds)
+    assert rounds[1] - rounds[0] == params.tables + 1
+
+
+@pytest.mark.parametrize(("task", "classes"), TASKS)
+def test_the_loss_is_weighted(task: str, classes: int) -> None:
+    parties, label = table(task, classes)
+    params = Params(task=task, classes=classes, tables=2, depth=2, buckets=8)
+    weight = relative_weights(weights("any", label))
+    federation = Federation(
+        protocol="masked",
+        params=params,
+        parties=("bank", "shop"),
+        features=tuple(Feature(name, party.owner) for party in parties for name in party.names),
+        active=1,
+        prediction_bits=12,
+        weighted=True,
+        reveal_loss=True,
+    )
+    assert estimate(federation, federation.plan(N)).rounds > 0
+
+    def program(runtime: Runtime, data: PartyData | None) -> tuple[list[float | None], float]:
+        losses: list[float | None] = []
+        plan = federation.plan(N)
+        part = train_on_shares(
+            runtime, federation, plan, data, on_state=lambda state: losses.append(state.loss)
+        )
+        scale = 1.0 if part is None or part.unit is None else part.unit.scale
+        return losses, scale * float(MaskedSuite.stretch(plan))
+
+    data = [PartyData(parties[0], None), PartyData(parties[1], label, weight)]
+    results = simulate(program, 2, data).results
+    one = train(parties, label, params.model_copy(update={"tables": 1}), weight=weight)
+    target = params.objective.targets(label)
+    buckets = np.concatenate([party.buckets for party in parties])
+    leaf = sum(
+        (buckets[one.feature[0, level]] > one.bucket[0, level]).astype(int) << (1 - level)
+        for level in range(2)
+    )
+    expected = []
+    for score in (
+        one.base_score[:, None] + 0 * target,
+        one.base_score[:, None] + one.leaf_values[0][:, leaf],
+    ):
+        g, _ = params.objective.derivatives(score, target)
+        expected.append(float(np.average((g**2).sum(axis=0), weights=weight)))
+    scale = results[1][1]
+    for losses, _ in results:
+        assert [loss * scale**2 for loss in losses] == pytest.approx(
+            expected, rel=1e-3, abs=2.0**-14 * scale**2
+        )
+
+
+def test_what_cannot_be_used_is_refused_before_anything_starts() -> None:
+    parties, label = table("classification", 2)
+    params = Params(task="classification", tables=1, depth=1, buckets=8)
+    with pytest.raises(DataError, match="weights for 300 samples"):
+        train(parties, label, params, weight=np.ones(3))
+    with pytest.raises(DataError, match="all 300 weights are zero"):
+        train_federated(parties, label, params, "masked", weight=np.zeros(N))
+    with pytest.raises(ParameterError, match="weighted: the protocol paper has no weights"):
+        train_federated(parties, label, params, "paper", weight=np.ones(N))

@@ -109,3 +109,20 @@ def test_a_column_that_changed_its_kind_is_named() -> None:
 )
 def test_tests_in_words(encoder: Encoder, threshold: float, words: str) -> None:
     assert encoder.describe(encoder.column, threshold) == words
+
+
+def test_categories_without_a_name() -> None:
+    """Somebody who is told of some categories makes the same of these, and nothing of others."""
+    texts, values = ("Ulm", "Bonn", "Jena"), np.array([0.0, 1.0, 2.0, np.nan])
+    content = Content(Kind("category", one_hot=True), texts)
+    whole = Encoder("town", content.kind, texts)
+    less = whole.needed_for({"town 2": [0.5]})
+    assert less.categories == ("", "Bonn", "")
+    assert less.features == whole.features
+    found = less.encode(content, values)
+    assert found.tolist() == [[0.0] * 4, whole.encode(content, values)[1].tolist(), [0.0] * 4]
+    ranks = Encoder("town", Kind("category"), texts)
+    assert ranks.needed_for({"town": [0.5, -np.inf, np.inf]}).categories == ("Ulm",)
+    assert ranks.needed_for({}).categories == ()
+    number = Encoder("age", Kind("number"))
+    assert number.needed_for({"age": [0.5]}) is number

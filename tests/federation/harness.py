@@ -23,6 +23,7 @@ from privet.federation.ahead import deal_files, numbered_features
 from privet.federation.aligning import align_table
 from privet.federation.dealing import deal
 from privet.federation.events import Event, Tell, silent
+from privet.federation.exporting import export_part
 from privet.federation.prediction import load_own_part, predict_batch
 from privet.federation.request_queue import RequestQueue
 from privet.federation.serving import serve_part
@@ -197,6 +198,8 @@ def run(
             if verb == "align":
                 return align_table(party, seat)
             file = load_own_part(party, local.part(name), None)
+            if verb == "export":
+                return export_part(file, seat)
             table = folder / (
                 "train.csv" if verb == "serve" else (tables or {}).get(name, "new.csv")
             )

@@ -1,7 +1,8 @@
 """One participant's part of a model: its own thresholds, its shares of the leaf values.
 
 Prediction takes the parts of all participants, together. `join` puts them into a plain model, which
-only makes sense where one machine holds them all anyway: in a simulation, and in tests.
+only makes sense where one machine holds them all anyway: in a simulation, and in tests. Where all
+agree that one of them may have the model, `federation.exporting` lets it have just what it lacks.
 """
 
 from __future__ import annotations
@@ -155,15 +156,29 @@ def join(parts: Sequence[ModelPart]) -> Model:
         same = part.features == first.features and np.array_equal(part.feature, first.feature)
         if not same:
             raise ModelError(f"the parts of {first.party} and {part.party} are of different models")
-    bucket = np.max([part.bucket for part in parts], axis=0)
-    threshold = np.fmax.reduce([part.threshold for part in parts])
-    shares = np.add.reduce([part.leaf_shares for part in parts], dtype=np.uint32)
+    return whole(
+        first,
+        np.max([part.bucket for part in parts], axis=0),
+        np.fmax.reduce([part.threshold for part in parts]),
+        np.add.reduce([part.leaf_shares for part in parts], dtype=np.uint32),
+        units[0],
+    )
+
+
+def whole(
+    part: ModelPart,
+    bucket: IndexArray,
+    threshold: FloatArray,
+    leaves: npt.NDArray[np.uint32],
+    unit: LabelUnit,
+) -> Model:
+    """Return the model of a part, once the buckets, thresholds and leaves of all are known."""
     return Model(
-        task=first.task,
-        features=first.features,
-        base_score=np.array(units[0].start),
-        feature=first.feature,
+        task=part.task,
+        features=part.features,
+        base_score=np.array(unit.start),
+        feature=part.feature,
         bucket=bucket,
         threshold=threshold,
-        leaf_values=first.encoding.decode(shares) * units[0].scale,
+        leaf_values=part.encoding.decode(leaves) * unit.scale,
     )

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from privet.cli.align import align
 from privet.cli.demo import demo, example
+from privet.cli.export import export
 from privet.cli.federate import dealer, forget, keys, predict, serve, train
 from privet.cli.inspect import cuts, estimate, inspect
 from privet.cli.simulate import simulate
@@ -24,7 +25,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 for command in (
-    *(keys, dealer, align, train, forget, predict, serve),
+    *(keys, dealer, align, train, forget, predict, serve, export),
     *(cuts, estimate, inspect, simulate, demo, example),
 ):
     app.command()(command)

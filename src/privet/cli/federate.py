@@ -171,7 +171,7 @@ def train(
     with telling(log_format) as tell, training(party, job, wait, tell) as (own, seat):
         check_report(report)
         outcome, path = train_part(own, seat, restart=restart)
-        _finish(outcome, report, tell, f"your part of the model is {path}")
+        finish(outcome, report, tell, f"your part of the model is {path}")
 
 
 def forget(party: PartyOption) -> None:
@@ -213,7 +213,7 @@ def predict(
         elif found is not None:
             sys.stdout.buffer.write(found.to_csv())
             text = f"predicted {outcome.n_samples:,} rows"
-        _finish(outcome, report, tell, text)
+        finish(outcome, report, tell, text)
 
 
 def serve(
@@ -269,7 +269,7 @@ def check_report(path: Path | None) -> None:
         check_writable(path)
 
 
-def _finish(outcome: PartyReport, path: Path | None, tell: Tell, text: str) -> None:
+def finish(outcome: PartyReport, path: Path | None, tell: Tell, text: str) -> None:
     """Tell what a run took, and what it revealed."""
     if path is not None:
         outcome.write(path)

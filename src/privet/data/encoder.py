@@ -10,8 +10,8 @@ Numbers, dates and times stay as they are, and bucketing finds thresholds among 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 
 import numpy as np
@@ -59,14 +59,30 @@ class Encoder:
             )
         if self.kind.name != "category":
             return values[None]
-        rank = {text: i for i, text in enumerate(self.categories)}
-        ranks = np.array([*(rank.get(text, len(rank)) for text in content.texts), np.nan])
+        rank, rest = {text: i for i, text in enumerate(self.categories)}, len(self.categories)
+        ranks = np.array([*(rank.get(text, rest) for text in content.texts), np.nan])
         gone = np.isnan(values)
         found: FloatArray = ranks[np.where(gone, -1, values).astype(np.intp)]
         if not self.kind.one_hot:
             return found[None]
-        flags: FloatArray = (found == np.arange(len(rank))[:, None]).astype(np.float64)
+        flags: FloatArray = (found == np.arange(rest)[:, None]).astype(np.float64)
         return flags
+
+    def needed_for(self, thresholds: Mapping[str, Sequence[float]]) -> Encoder:
+        """Return an encoder that these tests tell nothing from, and that knows no more than needed.
+
+        `thresholds` are those of the tests of each feature. Categories that no test tells from the
+        rest are left out; of features for each category, those that are not tested have no name.
+        """
+        if self.kind.name != "category":
+            return self
+        if self.kind.one_hot:
+            named = zip(self.features, self.categories, strict=True)
+            return replace(
+                self, categories=tuple(text if thresholds.get(name) else "" for name, text in named)
+            )
+        finite = [t for t in thresholds.get(self.column, ()) if math.isfinite(t)]
+        return replace(self, categories=self.categories[: math.ceil(max(finite, default=0))])
 
     def describe(self, feature: str, threshold: float) -> str:
         """Say a test of one of its features in words."""

@@ -43,7 +43,7 @@ UNLIKE_MACHINES = (
     "participants would multiply shares with different numbers and train noise: install the same "
     "release of this software everywhere, and report it if that is what differs already"
 )
-Command = Literal["align", "train", "predict", "serve"]
+Command = Literal["align", "train", "predict", "serve", "export"]
 
 
 class Statement(Checked):

@@ -70,7 +70,7 @@ class Seat:
     def meet(self, *, ahead: bool = False) -> Iterator[SocketChannel]:
         """Yield a channel to all others of the job, once they are all there.
 
-        Where correlations were dealt ahead, the dealer is none of them.
+        Where correlations were dealt ahead, or none are needed, the dealer is none of them.
         """
         members = [m for m in self.job.members() if not (ahead and m.name == DEALER)]
         with listen(self.host, self.port) as listener:

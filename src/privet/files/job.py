@@ -57,6 +57,10 @@ class Job(Config):
     weighted: bool = False
     """Whether rows have weights, which the active participant alone knows: `weight` or
     `class_weight` in its party.toml."""
+    export: str = ""
+    """Who may get the whole model, all parts of it joined, by `privet export`: nobody, if nobody is
+    named. All can agree on it after a training, too: a job with another name here can still be
+    used with its model."""
     reveal_loss: bool = False
     """Whether all learn the training loss, table by table: the mean squared residual, of several
     classes their sum, in a regression relative to the square of the label's unit, which only its
@@ -113,8 +117,9 @@ class Job(Config):
         if self.ids.only_aligned and not self.align:
             raise ValueError(f"ids.{self.ids.only_aligned[0]}: is for jobs that say align = true")
         cuts_of(self.protocol, self.cuts)
-        if self.recipient and self.recipient not in names:
-            raise ValueError(f"recipient: {self.recipient!r} is none of {', '.join(names)}")
+        for key, name in (("recipient", self.recipient), ("export", self.export)):
+            if name and name not in names:
+                raise ValueError(f"{key}: {name!r} is none of {', '.join(names)}")
         params = self.hyper_parameters()
         if SUITES[self.protocol].one_output and params.objective.outputs > 1:
             raise ValueError(f"classes: the protocol {self.protocol} has two, not {params.classes}")
@@ -243,13 +248,13 @@ class Job(Config):
             for name, contact in self._contacts().items()
             for key, value in contact.model_dump(include={"address", "fingerprint"}).items()
         }
-        return {**self.work(), **self.ids.limits(), **seats}
+        return {**self.work(), "export": self.export, **self.ids.limits(), **seats}
 
     @property
     def digest(self) -> str:
         """A digest of what is computed, for whom.
 
-        Addresses and keys may change on the way, and limits on alignments.
+        Addresses and keys may change on the way, limits on alignments, and who may get the model.
         """
         content = json.dumps(self.work(), sort_keys=True)
         return hashlib.sha256(content.encode()).hexdigest()

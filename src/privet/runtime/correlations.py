@@ -76,6 +76,23 @@ def check_number(number: int, index: int) -> None:
         )
 
 
+class Undealt(Source):
+    """No randomness, and no dealer: for programs that reveal shares, and compute nothing."""
+
+    def start(self, index: int) -> tuple[str, bytes]:
+        """Return a seed of our own, of which nothing is drawn."""
+        return "none", fresh_seed()
+
+    def receive(self, expected: Expected, tag: int, step: str) -> RingArray:
+        """Return the end of the program, which is all that comes."""
+        if expected != CLOSING:
+            raise CorrelationError(f"{step}: needs randomness, and there is no dealer")
+        return np.empty(0, dtype=np.uint8)
+
+    def close(self) -> None:
+        """Do nothing, as there is nothing to close."""
+
+
 class LiveSink(Sink):
     """A stream to each participant, which the dealer runs ahead on as far as memory allows."""
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from privet.errors import ResultError
-from privet.runtime.correlations import LiveSink, LiveSource, Source
+from privet.runtime.correlations import LiveSink, LiveSource, Source, Undealt
 from privet.runtime.counter import Counter
 from privet.runtime.dealer import Dealer
 from privet.runtime.dealing_ahead import FileSink, framing_bytes
@@ -77,10 +77,10 @@ def run_party(
     names: Sequence[str],
     data: Any,
     channel: Channel,
-    correlations: FileSource | None = None,
+    correlations: FileSource | Undealt | None = None,
     on_progress: OnProgress | None = None,
 ) -> Record:
-    """Run a program as one participant, with a dealer that is there or a file that was taken."""
+    """Run a program as one participant, with a live dealer, a file that was taken, or none."""
     with contextlib.ExitStack() as stack:
         stack.enter_context(channel)
         source: Source = LiveSource(channel, DEALER)

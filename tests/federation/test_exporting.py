@@ -1,0 +1,248 @@
+"""A model joined where all agree on it, at the participant that the job names, and nowhere else."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import pytest
+from catboost import CatBoost
+from typer.testing import CliRunner
+
+from privet import Model, load_model
+from privet.arrays import FloatArray
+from privet.cli.app import app
+from privet.data.encoding import encode
+from privet.data.reader import read_frame
+from privet.errors import DisagreementError, ParameterError, PeerFailedError
+from privet.federation.exporting import numbered
+from privet.files.job import Job
+from privet.files.part_file import load_part
+from privet.laboratory.local_federation import LocalFederation
+from privet.runtime.launcher import TUNED
+from tests.federation.harness import NAMES, change, model_of, prepare, rows, run
+from tests.federation.test_several_classes import name_classes
+
+DEALER_AWAY = ("dealer",)
+
+
+def allow(local: LocalFederation, receiver: str) -> None:
+    change(local.job, ("[params]", f'export = "{receiver}"\n[params]'))
+
+
+@pytest.mark.parametrize("receiver", NAMES)
+@pytest.mark.parametrize("case", ["regression", "two classes", "three classes"])
+def test_the_receiver_gets_what_predicts_the_same(tmp_path: Path, case: str, receiver: str) -> None:
+    local = prepare(tmp_path, task="regression" if case == "regression" else "classification")
+    classes: tuple[str, ...] = ()
+    if case == "three classes":
+        classes = ("ash", "elm", "oak")
+        change(local.job, ("[params]", "classes = 3\n[params]"))
+        name_classes(local.folder / "shop" / "train.csv", classes)
+    elif case == "two classes":
+        classes = ("0", "1")
+    run(local, "train").checked()
+    allow(local, receiver)  # which all may agree on afterwards
+    found = run(local, "export", absent=DEALER_AWAY).checked()
+
+    (joined,) = [found[name][1] for name in NAMES if found[name][1] is not None]
+    assert found[receiver][1] is joined
+    expected = model_of(local)
+    assert joined.classes == classes
+    assert np.array_equal(joined.threshold, expected.threshold)
+    assert np.array_equal(joined.leaf_values, expected.leaf_values)
+    columns = rows(2, 7).columns
+    assert np.array_equal(joined.predict(columns), expected.predict(columns))
+    # Buckets are numbered by what the model shows, which sorts tests as their owners do.
+    for j in np.unique(expected.feature):
+        tests = expected.feature == j
+        ours, theirs = joined.bucket[tests], expected.bucket[tests]
+        assert len(np.unique(ours)) == len(np.unique(theirs))
+        assert (np.argsort(ours, kind="stable") == np.argsort(theirs, kind="stable")).all()
+
+    others = [f for f in expected.features if f.owner != receiver]
+    tests = [expected.features[j] in others for j in expected.feature.ravel()]
+    told = {
+        "leaf values": expected.leaf_values.size,
+        "thresholds": sum(tests),
+        "kinds and categories of columns": len(others),
+    }
+    if receiver == "bank":
+        told["centre and scale of the label"] = 2
+        if classes:
+            told["names of the classes"] = 1
+    for name in NAMES:
+        report = found[name][0]
+        revealed = {reveal.what: reveal.count for reveal in report.reveals}
+        assert revealed == {what: count for what, count in told.items() if count}
+        assert all(reveal.to == [receiver] for reveal in report.reveals)
+        assert (report.command, report.rounds, report.bytes_from_dealer) == ("export", 1, 0)
+    sent = [found[name][0].bytes_sent for name in NAMES]
+    received = [found[name][0].bytes_received for name in NAMES]
+    assert sent[NAMES.index(receiver)] == 0 < received[NAMES.index(receiver)] == sum(sent)
+
+
+def test_nothing_is_sent_without_a_word_of_the_job(tmp_path: Path) -> None:
+    local = prepare(tmp_path, tables=1)
+    run(local, "train").checked()
+    ended = run(local, "export", absent=DEALER_AWAY)
+    assert not ended.results
+    for name in NAMES:
+        assert isinstance(ended.errors[name], ParameterError)
+        assert "export: the job names nobody" in str(ended.errors[name])
+        assert not [e for e in ended.events.get(name, []) if e.kind in ("listening", "connected")]
+
+
+@pytest.mark.parametrize("other", ["", "bank"])
+def test_all_must_have_agreed(tmp_path: Path, other: str) -> None:
+    """One that lets nobody have it does not come; one that names another is told the difference."""
+    local = prepare(tmp_path, tables=1)
+    run(local, "train").checked()
+    theirs = tmp_path / "other.toml"
+    theirs.write_text(local.job.read_text())
+    allow(local, "shop")
+    if other:
+        change(theirs, ("[params]", f'export = "{other}"\n[params]'))
+    ended = run(local, "export", jobs={"bank": theirs}, absent=DEALER_AWAY)
+    assert not ended.results
+    if other:
+        for name in NAMES:
+            assert isinstance(ended.errors[name], DisagreementError)
+            assert "export: " in str(ended.errors[name])
+    else:
+        assert isinstance(ended.errors["bank"], ParameterError)
+        assert isinstance(ended.errors["shop"], PeerFailedError)
+
+
+def test_parts_of_two_trainings_are_not_joined(tmp_path: Path) -> None:
+    local = prepare(tmp_path, tables=1)
+    allow(local, "shop")
+    run(local, "train").checked()
+    kept = local.part("bank").read_bytes()
+    run(local, "train", restart=True).checked()
+    local.part("bank").write_bytes(kept)
+    ended = run(local, "export", absent=DEALER_AWAY)
+    assert all("model: " in str(ended.errors[name]) for name in NAMES)
+
+
+def test_a_receiver_that_takes_no_part(tmp_path: Path) -> None:
+    local = prepare(tmp_path, tables=1)
+    allow(local, "nobody")
+    with pytest.raises(ParameterError, match="export: 'nobody' is none of bank, shop"):
+        Job.read(local.job)
+
+
+def with_jobs(local: LocalFederation) -> None:
+    """Give the bank a column of categories, twice, and the shop a label that depends on it."""
+    rng = np.random.default_rng(0)
+    likely: dict[str, str] = {}
+    for file in ("train.csv", "new.csv"):
+        path = local.folder / "bank" / file
+        head, *lines = path.read_text().splitlines()
+        jobs = rng.choice(["cook", "clerk", "smith", "nurse"], len(lines), p=[0.4, 0.3, 0.2, 0.1])
+        both = list(zip(lines, jobs, strict=True))
+        path.write_text("\n".join([f"{head},job,hot", *(f"{a},{b},{b}" for a, b in both)]) + "\n")
+        likely |= {line.split(",")[0]: str(int(job in ("clerk", "smith"))) for line, job in both}
+    path = local.folder / "shop" / "train.csv"
+    head, *lines = path.read_text().splitlines()
+    cells = [line.split(",") for line in lines]
+    changed = [",".join([*row[:-1], likely[row[0]]]) for row in cells]
+    path.write_text("\n".join([head, *changed]) + "\n")
+    types = 'id = "id"\ntypes = { hot = "one-hot" }'
+    change(local.folder / "bank" / "party.toml", ('id = "id"', types))
+
+
+def test_raw_rows_are_predicted_alone(tmp_path: Path) -> None:
+    """Categories that tests tell apart are told; with these, raw rows give the same predictions."""
+    local = prepare(tmp_path, tables=3)
+    with_jobs(local)
+    allow(local, "shop")
+    run(local, "train").checked()
+    joined = run(local, "export", absent=DEALER_AWAY).checked()["shop"][1]
+    parts = [load_part(local.part(name)) for name in NAMES]
+    encoders = tuple(encoder for part in parts for encoder in part.encoders)
+    whole = replace(model_of(local), encoders=encoders)
+    tested = {whole.features[j].name for j in whole.feature.ravel()}
+    assert tested & {"job", "hot 1", "hot 2", "hot 3"}
+    frames = [
+        read_frame(local.folder / "bank" / "new.csv", id="id", types={"hot": "one-hot"}),
+        read_frame(local.folder / "shop" / "new.csv", id="id"),
+    ]
+
+    def predict(model: Model) -> FloatArray:
+        own = [[e for e in model.encoders if e.column in frame.names] for frame in frames]
+        columns = [encode(frame, made).columns for frame, made in zip(frames, own, strict=True)]
+        return model.predict(np.concatenate(columns))
+
+    assert np.array_equal(predict(joined), predict(whole))
+    told, known = ({e.column: e.categories for e in each} for each in (joined.encoders, encoders))
+    assert told["job"] == known["job"][: len(told["job"])]
+    assert ("job" in tested) == bool(told["job"])
+    for number, text in enumerate(told["hot"], start=1):
+        assert text == (known["hot"][number - 1] if f"hot {number}" in tested else "")
+
+
+def test_buckets_count_thresholds() -> None:
+    feature = np.array([[0, 1], [0, 0]])
+    threshold = np.array([[2.5, 7.0], [-np.inf, 2.5]])
+    assert numbered(feature, threshold).tolist() == [[1, 0], [0, 1]]
+
+
+def test_the_command(tmp_path: Path) -> None:
+    local = prepare(tmp_path, tables=2)
+    run(local, "train").checked()
+    allow(local, "bank")
+    outputs = {key: tmp_path / f"model.{key}" for key in ("out", "onnx", "catboost")}
+    running = {}
+    for name in NAMES:
+        files = [f"--{key}={path}" for key, path in outputs.items() if name == "bank"]
+        command = [
+            *(sys.executable, "-m", "privet", "export", f"--job={local.job}"),
+            f"--party={local.folder / name / 'party.toml'}",
+            *(f"--part={local.part(name)}", f"--report={tmp_path / name}.json", "--wait=30"),
+        ]
+        running[name] = subprocess.Popen(  # noqa: S603
+            [*command, *files], stderr=subprocess.PIPE, text=True, env={**TUNED, **os.environ}
+        )
+    said = {name: process.communicate(timeout=60)[1] for name, process in running.items()}
+    assert [process.returncode for process in running.values()] == [0, 0], said
+    assert "the whole model went to bank" in said["shop"]
+    assert "revealed: leaf values to bank" in said["shop"]
+    assert json.loads((tmp_path / "shop.json").read_text())["command"] == "export"
+
+    model, columns = load_model(outputs["out"]), rows(2, 7).columns
+    expected = model_of(local).predict(columns)
+    assert np.array_equal(model.predict(columns), expected)
+    session = onnxruntime.InferenceSession(outputs["onnx"])
+    found = session.run(["probabilities"], {"features": columns.T})[0]
+    assert np.abs(found[:, 1] - expected).max() < 1e-12
+    loaded = CatBoost().load_model(str(outputs["catboost"]), format="json")
+    floats = columns.astype(np.float32)
+    found = loaded.predict(floats.T, prediction_type="Probability")[:, 1]
+    assert np.abs(found - model.predict(floats.astype(np.float64))).max() < 1e-12
+
+    again = tmp_path / "again.onnx"
+    ended = CliRunner().invoke(app, ["export", f"--model={outputs['out']}", f"--onnx={again}"])
+    assert ended.exit_code == 0
+    assert again.read_bytes() == outputs["onnx"].read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ([], "party: give --party and --part, or --model"),
+        (["--model=m.json"], "out: say where to write the model"),
+        (["--model=m.json", "--out=x", "--onnx=x"], "out: two files have the same name, x"),
+        (["--model=m.json", "--out=x", "--party=p.toml"], "model: is whole"),
+    ],
+)
+def test_what_does_not_go_together(options: list[str], complaint: str) -> None:
+    ended = CliRunner().invoke(app, ["export", *options])
+    assert isinstance(ended.exception, ParameterError)
+    assert complaint in str(ended.exception)

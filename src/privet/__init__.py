@@ -17,11 +17,11 @@ from privet.errors import (
     PrivetError,
     UnavailableError,
 )
-from privet.files.model_file import load_model, save_model
 from privet.laboratory.comparison import Comparison, compare
 from privet.laboratory.experiment import Experiment, run
 from privet.laboratory.report import Report
 from privet.laboratory.scenario import Scenario
+from privet.saving import load_model, save_model
 from privet.terms.params import Params
 from privet.version import __version__
 
@@ -73,3 +73,7 @@ def __getattr__(name: str) -> object:
     if name not in _LAZY:
         raise AttributeError(f"module 'privet' has no attribute {name!r}")
     return getattr(import_module(_LAZY[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -55,7 +55,8 @@ def test_the_list() -> None:
 
 @pytest.mark.parametrize("estimator", ESTIMATORS)
 def test_estimators_have_it(estimator: Any) -> None:
-    own = {"protocol": "masked", "partition": 4, "cuts": None}
+    own: dict[str, Any] = {"protocol": "masked", "partition": 4, "cuts": None}
+    own |= {"verbose": False, "random_state": None}
     if estimator is PrivetClassifier:
         own["class_weight"] = None
     parameters = inspect.signature(estimator).parameters
@@ -79,7 +80,7 @@ def test_estimators_train_with_it(estimator: Any, monkeypatch: pytest.MonkeyPatc
         given.append(params)
         raise EnoughError
 
-    monkeypatch.setattr("privet.estimator.base.train", stop)
+    monkeypatch.setattr("privet.estimator.base.fit_parties", stop)
     X, y = np.arange(12.0).reshape(6, 2), [0, 1, 0, 1, 1, 1]
     for chosen in ({}, OTHERS, {"tables": np.int64(3), "l2": 2, "base_score": np.float32(0.5)}):
         with pytest.raises(EnoughError):

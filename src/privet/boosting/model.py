@@ -6,6 +6,7 @@ The leaf of a sample is read off its tests as a binary number, level 0 first: a 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -171,6 +172,13 @@ class Model:
             leaf = self.leaf_index(columns[:, block])[:, None]
             result[:, block] += np.take_along_axis(self.leaf_values, leaf, axis=2).sum(axis=0)
         return result
+
+    def staged_scores(self, columns: FloatArray) -> Iterator[FloatArray]:
+        """Yield the scores of every sample after the first table, after the second, and so on."""
+        score = np.repeat(self.base_score[:, None], columns.shape[1], axis=1)
+        for values, leaf in zip(self.leaf_values, self.leaf_index(columns), strict=True):
+            score = score + values[:, leaf]
+            yield score
 
     def predict(self, columns: FloatArray) -> FloatArray:
         """Return what the scores say of every sample: a value, or probabilities of classes."""

@@ -5,20 +5,25 @@ What a kind of label needs beside that stands in the module of its estimator.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from sklearn.base import BaseEstimator
+from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 
 from privet.arrays import FloatArray
 from privet.boosting.binning import bucket_columns
 from privet.boosting.model import Model
-from privet.boosting.trainer import DEFAULT_PROTOCOL, train
+from privet.boosting.trainer import DEFAULT_PROTOCOL
+from privet.data.kinds import Content
 from privet.data.partition import N_PARTIES
 from privet.errors import DataError
+from privet.estimator.columns import all_in_numbers, encode_columns, in_numbers, learn_encoders
+from privet.estimator.fitting import fit_parties
 from privet.estimator.given import CHECKS, is_table_list, side_by_side
 from privet.estimator.partition import resolve_partition
 from privet.terms.cuts import Cuts
@@ -44,12 +49,20 @@ class FederatedEstimator(BaseEstimator):
     cuts : str, optional
         What the parties tell each other of how many cuts each column has: `"exact"`, `"rounded"`
         (up to 1, 3, 7, 15, ...) or `"hidden"`. By default, `"rounded"`; with `"paper"`, `"hidden"`.
+    verbose : bool
+        Whether to show how far a training is, on stderr.
+    random_state : int, RandomState or None
+        What rows and columns are drawn by where some are left out: the hyper-parameter `seed`.
     **params
         The hyper-parameters, by name, as in `privet.Params`.
 
     Attributes
     ----------
     model_ : Model
+    report_ : FitReport
+        What the training took and, by a secure protocol, what it revealed; a page in a notebook.
+    encoders_ : tuple of Encoder
+        What was learned of every column: ranks of categories.
     partition_ : dict
         The columns of each party, by position.
     feature_importances_ : array
@@ -69,11 +82,15 @@ class FederatedEstimator(BaseEstimator):
         protocol: str = DEFAULT_PROTOCOL,
         partition: int | Sequence[Sequence[Any]] | Mapping[str, Sequence[Any]] = N_PARTIES,
         cuts: Cuts | None = None,
+        verbose: bool = False,
+        random_state: Any = None,
         **params: Any,
     ) -> None:
         self.protocol = protocol
         self.partition = partition
         self.cuts = cuts
+        self.verbose = verbose
+        self.random_state = random_state
         for name, field in hyper_parameters().items():
             setattr(self, name, params.pop(name, field.default))
         if params:
@@ -102,24 +119,33 @@ class FederatedEstimator(BaseEstimator):
         X: Any,
         label: FloatArray,
         task: str,
-        classes: int = 2,
+        names_of_classes: tuple[str, ...] = (),
         weight: FloatArray | None = None,
     ) -> None:
-        params = self._params(task, classes)
+        params = self._params(task, max(2, len(names_of_classes)))
+        X, contents = self._in_numbers(X)
         X, partition = self._join(X)
         check_consistent_length(X, label, weight)
         if weight is not None:
             X, label, weight, params = _as_if_repeated(X, label, weight, params)
         names = getattr(self, "feature_names_in_", [f"x{i}" for i in range(X.shape[1])])
+        encoders = learn_encoders(names, contents, X, params.buckets)
+        X = encode_columns(encoders, contents, X)
         parties = [
             bucket_columns(
                 party, [names[i] for i in part], np.ascontiguousarray(X[:, part].T), params.buckets
             )
             for party, part in partition.items()
         ]
-        self.model_: Model = train(
-            parties, label, params, self.protocol, cuts=self.cuts, weight=weight
+        model, report = fit_parties(
+            parties, label, params, self.protocol, self.cuts, weight, verbose=bool(self.verbose)
         )
+        if contents:
+            own = tuple(encoders[i] for part in partition.values() for i in part)
+            model = replace(model, encoders=own)
+        self.model_: Model = replace(model, classes=names_of_classes)
+        self.report_ = report.model_copy(update={"model": self.model_})
+        self.encoders_ = encoders
         self.partition_ = partition
 
     def _params(self, task: str, classes: int) -> Params:
@@ -136,12 +162,31 @@ class FederatedEstimator(BaseEstimator):
             ):
                 value = float(value)
             values[name] = value
+        seed = seed_of(self.random_state)
+        if "seed" in values and seed is not None:
+            values["seed"] = seed
         return Params.parse(values)
 
-    def _predict(self, X: Any) -> FloatArray:
+    def _columns(self, X: Any) -> FloatArray:
+        """Return the features of new rows as the model takes them: (n_features, n_samples)."""
         check_is_fitted(self)
-        X = self._rejoin(X)
-        return self.model_.predict(np.ascontiguousarray(X[:, self._order].T))
+        X, contents = self._in_numbers(X)
+        X = encode_columns(self.encoders_, contents, self._rejoin(X))
+        return np.ascontiguousarray(X[:, self._order].T)
+
+    def _predict(self, X: Any) -> FloatArray:
+        columns = self._columns(X)
+        return self.model_.predict(columns)
+
+    def _staged(self, X: Any) -> Iterator[FloatArray]:
+        """Yield what is predicted after the first table, after the second, and so on."""
+        for scores in self.model_.staged_scores(self._columns(X)):
+            yield self.model_.objective.prediction(scores)
+
+    @staticmethod
+    def _in_numbers(X: Any) -> tuple[Any, dict[int, Content]]:
+        """Return one table or one per party with numbers alone, and what other columns meant."""
+        return all_in_numbers(X) if is_table_list(X) else in_numbers(X)
 
     def _join(self, X: Any) -> tuple[FloatArray, dict[str, list[int]]]:
         """Check what was given to `fit`; return all columns side by side, and whose they are."""
@@ -194,3 +239,10 @@ def _as_if_repeated(
         relative_weights(weight)  # says what is wrong
     mean = float(np.mean(weight[there]))
     return X[there], label[there], weight[there], params.model_copy(update={"l2": params.l2 / mean})
+
+
+def seed_of(random_state: Any) -> int | None:
+    """Return the seed that `random_state` stands for; None where none is given."""
+    if random_state is None or isinstance(random_state, (int, np.integer)):
+        return None if random_state is None else int(random_state)
+    return int(check_random_state(random_state).randint(1 << 31))

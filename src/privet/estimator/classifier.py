@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -13,12 +13,9 @@ from sklearn.utils.multiclass import check_classification_targets
 from typing_extensions import Self
 
 from privet.arrays import FloatArray
-from privet.boosting.trainer import DEFAULT_PROTOCOL
-from privet.data.partition import N_PARTIES
 from privet.errors import DataError
 from privet.estimator.base import FederatedEstimator
 from privet.estimator.given import label_column, weight_column
-from privet.terms.cuts import Cuts
 from privet.terms.objectives import MOST_CLASSES, by_class, likeliest
 from privet.terms.params import spelled_out
 
@@ -33,17 +30,9 @@ class PrivetClassifier(ClassifierMixin, FederatedEstimator):
 
     """
 
-    @spelled_out()
-    def __init__(
-        self,
-        *,
-        protocol: str = DEFAULT_PROTOCOL,
-        partition: int | Sequence[Sequence[Any]] | Mapping[str, Sequence[Any]] = N_PARTIES,
-        cuts: Cuts | None = None,
-        class_weight: Any = None,
-        **params: Any,
-    ) -> None:
-        super().__init__(protocol=protocol, partition=partition, cuts=cuts, **params)
+    @spelled_out(also=FederatedEstimator.__init__)
+    def __init__(self, *, class_weight: Any = None, **params: Any) -> None:
+        super().__init__(**params)
         self.class_weight = class_weight
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
@@ -60,7 +49,8 @@ class PrivetClassifier(ClassifierMixin, FederatedEstimator):
         classes, codes = np.unique(label, return_inverse=True)
         if len(classes) > MOST_CLASSES:
             raise DataError(f"y has {len(classes)} classes, and there are {MOST_CLASSES} at most")
-        self._fit(X, codes.astype(np.float64), "classification", max(2, len(classes)), weight)
+        names = tuple(str(name) for name in classes)
+        self._fit(X, codes.astype(np.float64), "classification", names, weight)
         self.classes_ = classes
         return self
 
@@ -70,6 +60,22 @@ class PrivetClassifier(ClassifierMixin, FederatedEstimator):
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
         """Return the likeliest class of every sample."""
-        chosen = likeliest(self._predict(X))
-        result: npt.NDArray[Any] = self.classes_[chosen]
+        return self._likeliest(self._predict(X))
+
+    def decision_function(self, X: Any) -> FloatArray:
+        """Return the scores, which are log-odds: of the last of two classes, or of each of more."""
+        columns = self._columns(X)
+        scores = self.model_.score(columns)
+        return scores[0] if len(scores) == 1 else np.ascontiguousarray(scores.T)
+
+    def staged_predict_proba(self, X: Any) -> Iterator[FloatArray]:
+        """Yield `predict_proba` with the first table alone, with the first two, and so on."""
+        return map(by_class, self._staged(X))
+
+    def staged_predict(self, X: Any) -> Iterator[npt.NDArray[Any]]:
+        """Yield `predict` with the first table alone, with the first two, and so on."""
+        return map(self._likeliest, self._staged(X))
+
+    def _likeliest(self, predicted: FloatArray) -> npt.NDArray[Any]:
+        result: npt.NDArray[Any] = self.classes_[likeliest(predicted)]
         return result

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -28,3 +29,7 @@ class PrivetRegressor(RegressorMixin, FederatedEstimator):
     def predict(self, X: Any) -> FloatArray:
         """Return the predicted values."""
         return self._predict(X)
+
+    def staged_predict(self, X: Any) -> Iterator[FloatArray]:
+        """Yield `predict` with the first table alone, with the first two, and so on."""
+        return self._staged(X)

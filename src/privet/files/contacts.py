@@ -1,4 +1,4 @@
-"""Who takes part in a job, and where everybody is reached."""
+"""Who takes part in a job, where each is reached, and by which certificate it is known."""
 
 from __future__ import annotations
 

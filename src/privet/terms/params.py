@@ -106,16 +106,22 @@ def hyper_parameters() -> dict[str, FieldInfo]:
 
 def spelled_out(
     annotation: Callable[[FieldInfo], Any] = lambda field: field.annotation,
+    also: Callable[..., Any] | None = None,
 ) -> Callable[[_Function], _Function]:
     """Decorate a function of `**params` so that its signature names every hyper-parameter.
 
     Readers of signatures, such as scikit-learn and the command line, then see all of them, with
-    their defaults, wherever this list grows.
+    their defaults, wherever this list grows. So they see the keywords of `also`, another such
+    function, to which the rest is passed on.
     """
 
     def decorate(function: _Function) -> _Function:
         signature = inspect.signature(function, eval_str=True)
         own = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
+        if also is not None:
+            others = inspect.signature(also).parameters.values()
+            chosen = hyper_parameters()
+            own += [p for p in others if p.kind is p.KEYWORD_ONLY and p.name not in chosen]
         kinds = {name: annotation(field) for name, field in hyper_parameters().items()}
         more = [
             inspect.Parameter(

@@ -1,0 +1,89 @@
+"""What somebody can see of a model: its tests in words, as far as they are known, and its leaves.
+
+The owner of a whole model sees everything; whoever has a part sees its own tests, whose the others
+are, and no leaf value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from privet.arrays import FloatArray, IndexArray
+from privet.boosting.model import Feature, Model
+from privet.boosting.part import ModelPart
+from privet.data.encoder import Encoder
+
+
+@dataclass(frozen=True)
+class SeenTest:
+    """A test of a table."""
+
+    feature: Feature
+    threshold: float | None
+    """None: its owner alone knows."""
+    known: str | None
+    """The test in words, if we know it."""
+
+    @property
+    def words(self) -> str:
+        """The test in words, or whose it is."""
+        if self.known is not None:
+            return self.known
+        return f"{self.feature.name} of {self.feature.owner}: hidden"
+
+
+@dataclass(frozen=True, eq=False)
+class View:
+    """A model as somebody sees it."""
+
+    tables: list[list[SeenTest]]
+    """The tests of every table, level by level."""
+    importances: list[tuple[Feature, float]]
+    """The share of all tests that each tested feature has, the largest first."""
+    leaf_values: FloatArray | None = None
+    """What leaves add to the scores, (tables, outputs, 2^depth), if we know it."""
+
+
+def view_of_model(model: Model) -> View:
+    """Return all that there is to see of a whole model."""
+    tables = [
+        [
+            SeenTest(
+                model.features[model.feature[table, level]],
+                float(model.threshold[table, level]),
+                model.describe_test(table, level),
+            )
+            for level in range(model.depth)
+        ]
+        for table in range(model.n_tables)
+    ]
+    return View(tables, _importances(model.feature, model.features), model.leaf_values)
+
+
+def view_of_part(part: ModelPart, encoders: Sequence[Encoder]) -> View:
+    """Return what a participant sees of a model, by its part and its own encoders."""
+    by_feature = {name: encoder for encoder in encoders for name in encoder.features}
+    tables = [
+        [
+            _seen(part.features[j], float(threshold), by_feature)
+            for j, threshold in zip(features, thresholds, strict=True)
+        ]
+        for features, thresholds in zip(part.feature, part.threshold, strict=True)
+    ]
+    return View(tables, _importances(part.feature, part.features))
+
+
+def _seen(feature: Feature, threshold: float, encoders: Mapping[str, Encoder]) -> SeenTest:
+    if np.isnan(threshold):
+        return SeenTest(feature, None, None)
+    words = encoders[feature.name].describe(feature.name, threshold)
+    return SeenTest(feature, threshold, words)
+
+
+def _importances(tests: IndexArray, features: Sequence[Feature]) -> list[tuple[Feature, float]]:
+    counts = np.bincount(tests.reshape(-1), minlength=len(features))
+    order = np.argsort(-counts, kind="stable")
+    return [(features[j], float(counts[j] / tests.size)) for j in order if counts[j]]

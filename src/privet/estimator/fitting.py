@@ -1,0 +1,65 @@
+"""Training by the protocol that was asked for, shown while it goes on, and what it took."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from privet.arrays import FloatArray
+from privet.boosting.binning import BucketedColumns
+from privet.boosting.model import Model
+from privet.boosting.part import join
+from privet.boosting.trainer import PLAIN, train, train_federated
+from privet.estimator.progress import ProgressBar
+from privet.estimator.report import FitReport
+from privet.federation.party_report import reveals
+from privet.terms.cuts import Cuts
+from privet.terms.params import Params
+
+
+def fit_parties(
+    parties: Sequence[BucketedColumns],
+    label: FloatArray,
+    params: Params,
+    protocol: str,
+    cuts: Cuts | None,
+    weight: FloatArray | None,
+    *,
+    verbose: bool,
+) -> tuple[Model, FitReport]:
+    """Train a model on the columns of all parties; return it, and what its training took."""
+    started = time.perf_counter()
+    losses: list[float] = []
+    bar = ProgressBar(params.tables) if verbose else None
+
+    def on_table(done: int, loss: float | None) -> None:
+        if loss is not None:
+            losses.append(loss)
+        if bar is not None:
+            bar(done, loss)
+
+    report = FitReport(protocol=protocol, params=params)
+    try:
+        if protocol == PLAIN:
+            model = train(parties, label, params, protocol, on_table, cuts, weight)
+        else:
+            found = train_federated(
+                parties, label, params, protocol, cuts=cuts, weight=weight, on_table=on_table
+            )
+            model = join(found.parts)
+            online = [meter.total("online") for meter in found.outcome.meters]
+            report = report.model_copy(
+                update={
+                    "rounds": online[0].rounds,
+                    "bytes_sent": sum(traffic.sent for traffic in online),
+                    "bytes_from_dealer": sum(
+                        meter.total("offline").received for meter in found.outcome.meters
+                    ),
+                    "reveals": reveals(found.outcome.ledgers[0]),
+                }
+            )
+    finally:
+        if bar is not None:
+            bar.close()
+    seconds = time.perf_counter() - started
+    return model, report.model_copy(update={"seconds": seconds, "losses": losses})

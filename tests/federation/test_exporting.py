@@ -83,6 +83,7 @@ def test_the_receiver_gets_what_predicts_the_same(tmp_path: Path, case: str, rec
         assert revealed == {what: count for what, count in told.items() if count}
         assert all(reveal.to == [receiver] for reveal in report.reveals)
         assert (report.command, report.rounds, report.bytes_from_dealer) == ("export", 1, 0)
+        assert report.correlations == "none"
     sent = [found[name][0].bytes_sent for name in NAMES]
     received = [found[name][0].bytes_received for name in NAMES]
     assert sent[NAMES.index(receiver)] == 0 < received[NAMES.index(receiver)] == sum(sent)

@@ -76,6 +76,11 @@ def view_of_part(part: ModelPart, encoders: Sequence[Encoder]) -> View:
     return View(tables, _importances(part.feature, part.features))
 
 
+def signs(leaf: int, tests: int) -> str:
+    """Return which tests a row or column passes (+) and fails (-), the first one first."""
+    return "".join("-" if leaf >> (tests - 1 - k) & 1 else "+" for k in range(tests))
+
+
 def _seen(feature: Feature, threshold: float, encoders: Mapping[str, Encoder]) -> SeenTest:
     if np.isnan(threshold):
         return SeenTest(feature, None, None)

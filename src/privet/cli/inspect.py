@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
 import typer
 from rich.console import Console
 from rich.table import Table
@@ -15,6 +14,7 @@ from rich.text import Text
 from privet.boosting.estimate import DEALERS, time_of
 from privet.boosting.estimate import estimate as estimate_training
 from privet.boosting.preparation import prepare
+from privet.boosting.view import View, view_of_model, view_of_part
 from privet.cli.options import JobFile, PartyOption, columns_of, cut_counts_of
 from privet.data.frame import Frame
 from privet.data.sources.source import naming
@@ -22,87 +22,121 @@ from privet.errors import DataError, ParameterError
 from privet.federation.ahead import numbered_features
 from privet.files.alignments import Alignments
 from privet.files.job import Job
-from privet.files.part_file import PartFile, load_part
+from privet.files.model_file import is_model, load_model
+from privet.files.part_file import load_part
 from privet.files.party_file import PartyFile
+from privet.laboratory.model_plot import plot_model
 from privet.terms.cuts import told_cuts
 
 AsJson = Annotated[bool, typer.Option("--json", help="As JSON, on stdout.")]
 
 
 def inspect(
-    model: Annotated[Path, typer.Argument(help="Your part of a model.")], as_json: AsJson = False
+    model: Annotated[Path, typer.Argument(help="Your part of a model, or a whole model.")],
+    as_json: AsJson = False,
+    plot: Annotated[
+        Path | None, typer.Option(help="Draw it into that folder, as SVG pictures.")
+    ] = None,
+    report: Annotated[
+        Path | None, typer.Option(help="With --plot: the report of the training, for its losses.")
+    ] = None,
 ) -> None:
     """Show your part of a model: its tests, whose they are, your thresholds, importances."""
-    file = load_part(model)
-    found = _describe(file)
+    if report is not None and plot is None:
+        raise ParameterError("report: is for pictures; add --plot FOLDER, or leave it out")
+    about, view = _read(model)
+    if plot is not None:
+        paths = plot_model(view, plot, () if report is None else _losses(report))
+        typer.echo(f"{len(paths)} pictures are in {plot}", err=True)
     if as_json:
-        typer.echo(json.dumps(found, indent=2))
+        typer.echo(json.dumps({**about, **_in_json(view)}, indent=2))
+        return
+    if plot is not None:
         return
     console = Console(highlight=False, markup=False)
-    console.print(
-        f"{file.part.party}'s part of the model {file.model[:16]} of the job {file.job.name}: "
-        f"{file.part.task}, protocol {file.part.protocol}, {file.part.n_tables} tables"
-    )
-    if file.classes:
-        console.print(f"classes: {', '.join(map(repr, file.classes))}")
+    console.print(f"{_title(about)}, {len(view.tables)} tables")
+    if about["classes"]:
+        console.print(f"classes: {', '.join(map(repr, about['classes']))}")
     tests = Table()
     tests.add_column("table", justify="right")
-    for level in range(file.part.depth):
+    for level in range(len(view.tables[0])):
         tests.add_column(f"level {level}", overflow="fold")
-    for number, table in enumerate(found["tables"], start=1):
-        tests.add_row(str(number), *(Text(_in_words(test)) for test in table))
+    for number, table in enumerate(view.tables, start=1):
+        tests.add_row(str(number), *(Text(test.words) for test in table))
     console.print(tests)
     importances = Table()
     for column in ("feature", "of", "importance"):
         importances.add_column(column, justify="right" if column == "importance" else "left")
-    for row in found["importances"]:
-        importances.add_row(Text(row["feature"]), row["owner"], f"{row['importance']:.3f}")
+    for feature, share in view.importances:
+        importances.add_row(Text(feature.name), feature.owner, f"{share:.3f}")
     console.print(importances)
 
 
-def _describe(file: PartFile) -> dict[str, Any]:
-    part = file.part
-    encoders = {name: encoder for encoder in file.encoders for name in encoder.features}
-    counts = np.bincount(part.feature.reshape(-1), minlength=len(part.features))
-    order = np.argsort(-counts, kind="stable")
-    return {
+def _read(path: Path) -> tuple[dict[str, Any], View]:
+    """Return what a part or a whole model says of itself, and what is seen of it."""
+    if is_model(path):
+        whole = load_model(path)
+        return {"task": whole.task, "classes": list(whole.classes)}, view_of_model(whole)
+    file = load_part(path)
+    about = {
         "model": file.model,
         "job": file.job.name,
-        "party": part.party,
-        "task": part.task,
-        "protocol": part.protocol,
+        "party": file.part.party,
+        "task": file.part.task,
+        "protocol": file.part.protocol,
         "classes": list(file.classes),
+    }
+    return about, view_of_part(file.part, file.encoders)
+
+
+def _title(about: dict[str, Any]) -> str:
+    if "party" not in about:
+        return f"a whole model: {about['task']}"
+    return (
+        f"{about['party']}'s part of the model {about['model'][:16]} of the job {about['job']}: "
+        f"{about['task']}, protocol {about['protocol']}"
+    )
+
+
+def _in_json(view: View) -> dict[str, Any]:
+    found: dict[str, Any] = {
         "tables": [
             [
                 {
-                    "feature": part.features[feature].name,
-                    "owner": part.features[feature].owner,
-                    "threshold": None if np.isnan(threshold) else str(threshold),
-                    "test": None
-                    if np.isnan(threshold)
-                    else encoders[part.features[feature].name].describe(
-                        part.features[feature].name, float(threshold)
-                    ),
+                    "feature": test.feature.name,
+                    "owner": test.feature.owner,
+                    "threshold": None if test.threshold is None else str(test.threshold),
+                    "test": test.known,
                 }
-                for feature, threshold in zip(features, thresholds, strict=True)
+                for test in table
             ]
-            for features, thresholds in zip(part.feature, part.threshold, strict=True)
+            for table in view.tables
         ],
         # The share of all tests that a feature has: gains are nobody's to see.
         "importances": [
-            {
-                "feature": part.features[j].name,
-                "owner": part.features[j].owner,
-                "importance": float(counts[j] / part.feature.size),
-            }
-            for j in order
-            if counts[j]
+            {"feature": feature.name, "owner": feature.owner, "importance": share}
+            for feature, share in view.importances
         ],
     }
+    if view.leaf_values is not None:
+        found["leaf_values"] = view.leaf_values.tolist()
+    return found
 
 
-def _in_words(test: dict[str, Any]) -> str:
-    return test["test"] or f"{test['feature']} (of {test['owner']})"
+def _losses(path: Path) -> list[float]:
+    """Return the losses that a report has, table by table."""
+    try:
+        report = json.loads(path.read_bytes())
+    except OSError as error:
+        raise ParameterError(f"report: {path}: {error.strerror}") from None
+    except ValueError:
+        raise ParameterError(f"report: {path}: not a report, which is JSON") from None
+    places = [report, report.get("validation")] if isinstance(report, dict) else []
+    for place in places:
+        losses = place.get("losses") if isinstance(place, dict) else None
+        if isinstance(losses, list) and losses and all(isinstance(x, float) for x in losses):
+            return losses
+    raise ParameterError(f"report: {path}: has no losses; leave it out, or give one that has")
 
 
 def cuts(

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from html import escape
 
-from privet.boosting.view import View
+from privet.boosting.view import View, signs
 
 _MOST_TABLES = 10
 """So many are drawn: a page is to be looked at."""
@@ -37,8 +37,8 @@ def _grid(view: View, number: int) -> str:
             f'<td style="background:{_colour(leaf, largest)}">{_numbers(leaf)}</td>'
             for leaf in values.T[row * columns : (row + 1) * columns]
         ]
-        rows.append(f"<tr><th>{_path(row, by_row)}</th>{''.join(cells)}</tr>")
-    head = "".join(f"<th>{_path(k, len(tests) - by_row)}</th>" for k in range(columns))
+        rows.append(f"<tr><th>{signs(row, by_row)}</th>{''.join(cells)}</tr>")
+    head = "".join(f"<th>{signs(k, len(tests) - by_row)}</th>" for k in range(columns))
     words = [
         f"<li>{'row' if level < by_row else 'column'}: {escape(test.words)} "
         f"({escape(test.feature.owner)})</li>"
@@ -48,11 +48,6 @@ def _grid(view: View, number: int) -> str:
         f"<details{' open' if number == 0 else ''}><summary>table {number + 1}</summary>"
         f"<ol>{''.join(words)}</ol><table><tr><th></th>{head}</tr>{''.join(rows)}</table></details>"
     )
-
-
-def _path(leaf: int, tests: int) -> str:
-    """Return which tests a row or column passes (+) and fails (-), the first one first."""
-    return "".join("-" if leaf >> (tests - 1 - k) & 1 else "+" for k in range(tests))
 
 
 def _colour(values: Iterable[float], largest: float) -> str:

@@ -86,7 +86,7 @@ def export_part(file: PartFile, seat: Seat) -> tuple[PartyReport, Model | None]:
         record = hand_over(channel, job, file)
     seconds = time.perf_counter() - started
     report = party_report(record, command="export", file=file, samples=0, seconds=seconds)
-    return report, record.result
+    return report.model_copy(update={"correlations": "none"}), record.result
 
 
 def hand_over(channel: Channel, job: Job, file: PartFile) -> Record:

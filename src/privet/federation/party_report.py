@@ -72,8 +72,9 @@ class PartyReport(Reported):
     bytes_sent: int
     bytes_received: int
     bytes_from_dealer: int
-    correlations: Literal["live", "ahead"] = "live"
-    """From a dealer that was there, so that its time is part of `seconds`; or dealt ahead."""
+    correlations: Literal["live", "ahead", "none"] = "live"
+    """From a dealer that was there, so that its time is part of `seconds`; or dealt ahead; or none,
+    where nothing was computed."""
     alignment: AlignmentReport | None = None
     """Its bytes are counted apart; its time is part of `seconds`."""
     reveals: list[Reveal]

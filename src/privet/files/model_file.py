@@ -140,6 +140,15 @@ def load_with_estimator(path: str | Path) -> tuple[Model, EstimatorRecord | None
         raise ModelError(f"{path}: damaged: {error}") from None
 
 
+def is_model(path: str | Path) -> bool:
+    """Tell whether a file seems to be of a whole model: JSON, as opposed to a part."""
+    try:
+        with Path(path).open("rb") as file:
+            return file.read(1) == b"{"
+    except OSError as error:
+        raise ModelError(f"{path}: {error.strerror}") from None
+
+
 def _to_model(record: _ModelRecord) -> Model:
     depths = {len(table.feature) for table in record.tables}
     if len(depths) != 1:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
-import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from privet.errors import ParameterError, UnavailableError
+from privet.errors import ParameterError
 from privet.files.atomic import check_writable, write_atomically
 from privet.laboratory.comparison import Comparison, Measured
+from privet.laboratory.figures import check_matplotlib, image_of, style
 
 FORMATS = (".svg", ".png")
 _ALONE, _TOGETHER = "#000000", "#0072B2"
@@ -20,25 +19,19 @@ def check_plot(path: str | Path) -> None:
     """Raise an error unless a figure can be drawn there, before minutes go into it."""
     if Path(path).suffix.lower() not in FORMATS:
         raise ParameterError(f"plot: {path} ends in none of {', '.join(FORMATS)}")
-    if importlib.util.find_spec("matplotlib") is None:
-        raise UnavailableError(
-            "matplotlib, which draws figures, is not installed: pip install 'privet[plot]'"
-        )
+    check_matplotlib()
     check_writable(path)
 
 
 def plot(comparison: Comparison, path: str | Path) -> None:
     """Draw a comparison as SVG or PNG, by the name of the file."""
     check_plot(path)
-    import matplotlib as mpl
     from matplotlib.figure import Figure
 
     name = comparison.metric
     metrics = [group.metrics[name] for group in comparison.groups]
     gains = [group.gains.get(name) for group in comparison.groups]
-    file, suffix = io.BytesIO(), Path(path).suffix.lower()
-    # The same comparison gives the same file.
-    with mpl.rc_context({"svg.hashsalt": "privet", "font.size": 9}):
+    with style():
         figure = Figure(figsize=(8, 1.4 + 0.35 * len(metrics)), dpi=150, layout="constrained")
         left, right = figure.subplots(1, 2, sharey=True)
         _bars(left, metrics)
@@ -55,8 +48,8 @@ def plot(comparison: Comparison, path: str | Path) -> None:
             f"{comparison.data}: mean over {len(comparison.seeds)} splits and "
             f"{comparison.confidence:.0%} interval"
         )
-        figure.savefig(file, format=suffix[1:], metadata={"Date": None} if suffix == ".svg" else {})
-    write_atomically(path, file.getvalue())
+        content = image_of(figure, Path(path).suffix.lower()[1:])
+    write_atomically(path, content)
 
 
 def _bars(axes: Any, measured: Sequence[Measured | None]) -> None:

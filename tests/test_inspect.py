@@ -1,0 +1,151 @@
+"""What `privet inspect` shows and draws: of a part what its owner knows, of a whole model all."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from privet import Feature, Model, ModelError, ParameterError, UnavailableError, save_model
+from privet.boosting.view import signs, view_of_model, view_of_part
+from privet.cli.app import app
+from privet.files.part_file import load_part
+from privet.laboratory.local_federation import LocalFederation
+from tests.federation.harness import prepare, run
+
+MODEL = Model(
+    task="classification",
+    features=(Feature("age", "bank"), Feature("$income$ <net>", "shop")),
+    base_score=np.zeros(1),
+    feature=np.array([[0, 1, 0], [1, 1, 1]]),
+    bucket=np.zeros((2, 3), dtype=np.intp),
+    threshold=np.array([[30.5, 7.25, -np.inf], [1.0, 2.0, np.inf]]),
+    leaf_values=np.arange(16.0).reshape(2, 1, 8) / 8 - 1,
+    classes=("no", "yes"),
+)
+
+
+def text_of(path: Path) -> str:
+    """Return all text of a picture, which matplotlib keeps beside its outlines."""
+    ElementTree.parse(path)  # noqa: S314
+    return "\n".join(re.findall(r"<!-- (.*?) -->", path.read_text()))
+
+
+@pytest.fixture(scope="module")
+def local(tmp_path_factory: pytest.TempPathFactory) -> LocalFederation:
+    found = prepare(tmp_path_factory.mktemp("inspect"), tables=3)
+    run(found, "train").checked()
+    return found
+
+
+def test_a_whole_model(tmp_path: Path) -> None:
+    save_model(MODEL, tmp_path / "model.json")
+    shown = CliRunner().invoke(
+        app, ["inspect", str(tmp_path / "model.json")], env={"COLUMNS": "200"}
+    )
+    assert shown.exit_code == 0
+    assert "a whole model: classification, 2 tables" in shown.output
+    for text in ("age < 30.5", "$income$ <net> < 7.25", "age is missing", ": any value", "0.667"):
+        assert text in shown.output
+    shown = CliRunner().invoke(app, ["inspect", str(tmp_path / "model.json"), "--json"])
+    found = json.loads(shown.output)
+    assert found["leaf_values"] == MODEL.leaf_values.tolist()
+    assert found["tables"][0][0] == {
+        "feature": "age",
+        "owner": "bank",
+        "threshold": "30.5",
+        "test": "age < 30.5",
+    }
+
+
+def test_pictures_of_a_whole_model(tmp_path: Path) -> None:
+    save_model(MODEL, tmp_path / "model.json")
+    (tmp_path / "report.json").write_text(json.dumps({"validation": {"losses": [0.5, 0.25]}}))
+    command = ["inspect", str(tmp_path / "model.json"), f"--report={tmp_path / 'report.json'}"]
+    for folder in ("one", "two"):
+        shown = CliRunner().invoke(app, [*command, f"--plot={tmp_path / folder}"])
+        assert shown.exit_code == 0
+    files = sorted(path.name for path in (tmp_path / "one").iterdir())
+    assert files == ["importances.svg", "loss.svg", "table-1.svg", "table-2.svg"]
+    for name in files:  # the same model gives the same files
+        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
+    first = text_of(tmp_path / "one" / "table-1.svg")
+    for text in ("row: age &lt; 30.5", "column: $income$ &lt;net&gt; &lt; 7.25", "-0.875", "+-"):
+        assert text in first, first
+    importances = text_of(tmp_path / "one" / "importances.svg")
+    assert "$income$ &lt;net&gt; (shop)" in importances
+
+
+def test_pictures_of_a_part(local: LocalFederation, tmp_path: Path) -> None:
+    """One's own tests in words, whose the others are, and no leaf value."""
+    file = load_part(local.part("bank"))
+    view = view_of_part(file.part, file.encoders)
+    assert view.leaf_values is None
+    shown = CliRunner().invoke(app, ["inspect", str(local.part("bank")), f"--plot={tmp_path}"])
+    assert shown.exit_code == 0
+    assert len(list(tmp_path.iterdir())) == 4
+    for number, tests in enumerate(view.tables, start=1):
+        text = text_of(tmp_path / f"table-{number}.svg")
+        for test in tests:
+            own = test.feature.owner == "bank"
+            assert (test.threshold is not None) == own
+            words = test.words if own else f"{test.feature.name} of shop: hidden"
+            assert words.replace("<", "&lt;") in text
+        assert not re.search(r"\d\.\d{3}$", text, re.MULTILINE)
+
+
+def test_everybody_sees_its_own_side(local: LocalFederation) -> None:
+    views = [
+        view_of_part(file.part, file.encoders)
+        for file in (load_part(local.part(name)) for name in local.names)
+    ]
+    assert views[0].importances == views[1].importances
+    for one, other in zip(views[0].tables, views[1].tables, strict=True):
+        for ours, theirs in zip(one, other, strict=True):
+            assert ours.feature == theirs.feature
+            assert (ours.known is None) != (theirs.known is None)
+
+
+def test_leaves_are_numbered_by_failed_tests() -> None:
+    assert [signs(leaf, 2) for leaf in range(4)] == ["++", "+-", "-+", "--"]
+    assert signs(0, 0) == ""
+    assert view_of_model(MODEL).importances[0] == (MODEL.features[1], 4 / 6)
+
+
+@pytest.mark.parametrize(
+    ("report", "complaint"),
+    [
+        (None, "report: .*No such file"),
+        ("losses", "not a report, which is JSON"),
+        ("[1]", "has no losses"),
+        ('{"losses": []}', "has no losses"),
+        ('{"losses": ["low"], "validation": null}', "has no losses"),
+    ],
+)
+def test_reports_without_losses(report: str | None, complaint: str, tmp_path: Path) -> None:
+    save_model(MODEL, tmp_path / "model.json")
+    path = tmp_path / "report.json"
+    if report is not None:
+        path.write_text(report)
+    command = ["inspect", str(tmp_path / "model.json"), f"--report={path}"]
+    ended = CliRunner().invoke(app, [*command, f"--plot={tmp_path / 'out'}"])
+    assert isinstance(ended.exception, ParameterError)
+    assert re.search(complaint, str(ended.exception))
+    ended = CliRunner().invoke(app, command)
+    assert "report: is for pictures" in str(ended.exception)
+
+
+def test_what_cannot_be_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ended = CliRunner().invoke(app, ["inspect", str(tmp_path / "gone")])
+    assert isinstance(ended.exception, ModelError)
+    save_model(MODEL, tmp_path / "model.json")
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    command = ["inspect", str(tmp_path / "model.json"), f"--plot={tmp_path / 'out'}"]
+    ended = CliRunner().invoke(app, command)
+    assert isinstance(ended.exception, UnavailableError)
+    assert not (tmp_path / "out").exists()

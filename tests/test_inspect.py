@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -16,6 +17,7 @@ from privet.boosting.view import signs, view_of_model, view_of_part
 from privet.cli.app import app
 from privet.files.part_file import load_part
 from privet.laboratory.local_federation import LocalFederation
+from privet.laboratory.model_plot import plot_model
 from tests.federation.harness import prepare, run
 
 MODEL = Model(
@@ -79,6 +81,17 @@ def test_pictures_of_a_whole_model(tmp_path: Path) -> None:
         assert text in first, first
     importances = text_of(tmp_path / "one" / "importances.svg")
     assert "$income$ &lt;net&gt; (shop)" in importances
+
+
+def test_several_classes_have_a_grid_each(tmp_path: Path) -> None:
+    names = ("ash", "elm", "$oak$")
+    values = np.concatenate([MODEL.leaf_values, -MODEL.leaf_values, 0 * MODEL.leaf_values], axis=1)
+    several = replace(MODEL, base_score=np.zeros(3), leaf_values=values, classes=names)
+    plot_model(view_of_model(several), tmp_path)
+    text = text_of(tmp_path / "table-1.svg")
+    for name in names:
+        assert name in text
+    assert text.splitlines().count("0.875") == 1
 
 
 def test_pictures_of_a_part(local: LocalFederation, tmp_path: Path) -> None:

@@ -45,6 +45,8 @@ class View:
     """The share of all tests that each tested feature has, the largest first."""
     leaf_values: FloatArray | None = None
     """What leaves add to the scores, (tables, outputs, 2^depth), if we know it."""
+    outputs: tuple[str, ...] = ()
+    """What the scores are called, if we know the leaf values."""
 
 
 def view_of_model(model: Model) -> View:
@@ -60,7 +62,10 @@ def view_of_model(model: Model) -> View:
         ]
         for table in range(model.n_tables)
     ]
-    return View(tables, _importances(model.feature, model.features), model.leaf_values)
+    count = len(model.base_score)
+    several = model.classes if count > 1 else ()
+    outputs = several or tuple(f"output {k + 1}" for k in range(count))
+    return View(tables, _importances(model.feature, model.features), model.leaf_values, outputs)
 
 
 def view_of_part(part: ModelPart, encoders: Sequence[Encoder]) -> View:

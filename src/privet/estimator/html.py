@@ -60,7 +60,7 @@ def _colour(values: Iterable[float], largest: float) -> str:
 
 
 def _numbers(values: Iterable[float]) -> str:
-    return "<br>".join(f"{value:.3g}" for value in values)
+    return "<br>".join(f"{value + 0.0:.3g}" for value in values)
 
 
 def curve(values: Sequence[float]) -> str:

@@ -61,7 +61,7 @@ class Contribution(Checked):
         return cls(
             thresholds=[threshold_to_json(threshold) for threshold in own.tolist()],
             encoders=[EncoderRecord.of(encoder.needed_for(tests)) for encoder in file.encoders],
-            unit=None if unit is None else UnitRecord(centre=unit.centre, scale=unit.scale),
+            unit=None if unit is None else UnitRecord(start=list(unit.start), scale=unit.scale),
             classes=list(file.classes),
         )
 
@@ -159,7 +159,7 @@ def _join(
         if (theirs.unit is not None) != (name == job.names[job.active]):
             raise PeerMisbehavedError(name, "sent the label's unit, or did not, in another's role")
         if theirs.unit is not None:
-            unit = LabelUnit(theirs.unit.centre, theirs.unit.scale)
+            unit = LabelUnit(tuple(theirs.unit.start), theirs.unit.scale)
             classes = tuple(quoted(text, 1000) for text in theirs.classes)
     assert unit is not None
     try:

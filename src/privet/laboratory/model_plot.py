@@ -30,7 +30,7 @@ def plot_model(view: View, folder: str | Path, losses: Sequence[float] = ()) -> 
         paths = [_write(Path(folder), name, figure) for name, figure in figures.items()]
         for number, tests in enumerate(view.tables, start=1):
             values = None if view.leaf_values is None else view.leaf_values[number - 1]
-            figure = _grid(f"table {number}", tests, values)
+            figure = _grid(f"table {number}", tests, values, view.outputs)
             paths.append(_write(Path(folder), f"table-{number:0{digits}}", figure))
     return paths
 
@@ -41,28 +41,31 @@ def _write(folder: Path, name: str, figure: Any) -> Path:
     return path
 
 
-def _grid(title: str, tests: Sequence[SeenTest], values: FloatArray | None) -> Any:
+def _grid(
+    title: str, tests: Sequence[SeenTest], values: FloatArray | None, outputs: Sequence[str]
+) -> Any:
     """Draw a table: its first tests choose a row of leaves, the others a column.
 
-    `values`, if they are known, are those of each output: (outputs, 2^depth).
+    `values`, if they are known, are those of each output, (outputs, 2^depth); `outputs` are their
+    names.
     """
     from matplotlib.figure import Figure
 
     by_row = len(tests) // 2
     rows, columns = 1 << by_row, 1 << (len(tests) - by_row)
-    outputs = 1 if values is None else len(values)
+    n_grids = 1 if values is None else len(values)
     width, height = max(5.0, 0.7 * columns), max(1.2, 0.4 * rows)
     head = 0.5 + 0.18 * len(tests)
-    figure = Figure(figsize=(width, head + outputs * (height + 0.5)), layout="constrained")
+    figure = Figure(figsize=(width, head + n_grids * (height + 0.5)), layout="constrained")
     lines = [f"{'row' if k < by_row else 'column'}: {t.words}" for k, t in enumerate(tests)]
     figure.suptitle("\n".join([title, *lines]), x=0.02, ha="left", parse_math=False)
-    every = figure.subplots(outputs, 1, squeeze=False)[:, 0]
+    every = figure.subplots(n_grids, 1, squeeze=False)[:, 0]
     for output, axes in enumerate(every):
         axes.set_xticks(range(columns), [signs(k, len(tests) - by_row) for k in range(columns)])
         axes.set_yticks(range(rows), [signs(k, by_row) for k in range(rows)])
         axes.tick_params(length=0, labelsize=7, labeltop=True, labelbottom=False)
-        if outputs > 1:
-            axes.set_ylabel(f"output {output + 1}")
+        if n_grids > 1:
+            axes.set_ylabel(outputs[output], parse_math=False)
         leaves = None if values is None else values[output].reshape(rows, columns)
         _leaves(axes, rows, columns, leaves)
     return figure
@@ -82,7 +85,7 @@ def _leaves(axes: Any, rows: int, columns: int, leaves: FloatArray | None) -> No
         axes.axvline(column - 0.5, color="#999999", linewidth=0.5)
     if leaves is not None and columns <= _MOST_NUMBERS:
         for row, column in np.ndindex(rows, columns):
-            text = f"{leaves[row, column]:.3g}"
+            text = f"{leaves[row, column] + 0.0:.3g}"  # 0 rather than -0
             axes.text(column, row, text, ha="center", va="center", fontsize=7)
 
 

@@ -89,6 +89,15 @@ def test_the_receiver_gets_what_predicts_the_same(tmp_path: Path, case: str, rec
     assert sent[NAMES.index(receiver)] == 0 < received[NAMES.index(receiver)] == sum(sent)
 
 
+def test_a_model_of_the_papers_protocol(tmp_path: Path) -> None:
+    local = prepare(tmp_path, tables=1, protocol="paper")
+    allow(local, "bank")
+    run(local, "train").checked()
+    joined = run(local, "export", absent=DEALER_AWAY).checked()["bank"][1]
+    assert np.array_equal(joined.leaf_values, model_of(local).leaf_values)
+    assert np.array_equal(joined.threshold, model_of(local).threshold)
+
+
 def test_nothing_is_sent_without_a_word_of_the_job(tmp_path: Path) -> None:
     local = prepare(tmp_path, tables=1)
     run(local, "train").checked()

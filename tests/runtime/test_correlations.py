@@ -13,9 +13,9 @@ import pytest
 
 from privet.arithmetic.rings import Z64
 from privet.arithmetic.shares import Share
-from privet.errors import CorrelationError, PeerMisbehavedError, UnavailableError
+from privet.errors import CorrelationError, PeerMisbehavedError, PrivetError, UnavailableError
 from privet.gates.beaver import multiply
-from privet.runtime.correlations import LiveSink
+from privet.runtime.correlations import LiveSink, Undealt
 from privet.runtime.dealer import Dealer
 from privet.runtime.dealt_file import FileSource
 from privet.runtime.launcher import simulate
@@ -306,3 +306,40 @@ def test_a_dealer_with_more_to_give_is_noticed() -> None:
 
     with pytest.raises((CorrelationError, PeerMisbehavedError)):
         simulate(program, 2)
+
+
+def test_a_program_without_a_dealer() -> None:
+    """Shares can be revealed; whatever needs randomness is refused."""
+    channels: dict[str, MemoryChannel] = {}
+    found: dict[str, Any] = {}
+
+    def role(index: int, name: str, computes: bool) -> None:
+        def program(runtime: Party, _: None) -> Any:
+            share = Share(np.array([5 + index], dtype=np.uint64), Z64)
+            if computes:
+                multiply(runtime, share, share)
+            return runtime.reveal(share, [0], "sum")
+
+        try:
+            channel = channels[name]
+            found[name] = run_party(program, index, ["a", "b"], None, channel, Undealt()).result
+        except PrivetError as error:  # who does not need any loses the other
+            found[name] = error
+
+    for computes in (False, True):
+        channels.update(memory_channels(["a", "b"]))
+        threads = [
+            threading.Thread(target=role, args=(index, name, computes), daemon=True)
+            for index, name in enumerate(("a", "b"))
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(20)
+        if computes:
+            refused = [e for e in found.values() if isinstance(e, CorrelationError)]
+            assert refused
+            assert all("there is no dealer" in str(error) for error in refused)
+        else:
+            assert found["a"].tolist() == [11]
+            assert found["b"] is None

@@ -18,7 +18,7 @@ from privet.errors import DataError
 
 Contents = Mapping[int, Content]
 """What columns hold, by position; those that are not named hold numbers."""
-_NUMERIC = "biufcV"
+_NUMERIC = "biufc"
 
 
 def in_numbers(table: Any) -> tuple[Any, dict[int, Content]]:
@@ -31,7 +31,7 @@ def in_numbers(table: Any) -> tuple[Any, dict[int, Content]]:
     odd = [i for i, kind in enumerate(table.dtypes) if kind.kind not in _NUMERIC]
     if not odd:
         return table, {}
-    table, contents = table.copy(), dict[int, Content]()
+    table, contents = table.copy(deep=False), dict[int, Content]()
     for i in odd:
         values, contents[i] = _take_in(str(table.columns[i]), table.iloc[:, i])
         table.isetitem(i, values)

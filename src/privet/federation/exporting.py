@@ -51,15 +51,14 @@ class Contribution(Checked):
     @classmethod
     def of(cls, file: PartFile) -> Contribution:
         """Return what one participant contributes."""
-        part = file.part
+        part, unit = file.part, file.part.unit
+        own = _tests_of(part, part.party)
+        thresholds: list[float] = part.threshold[own].tolist()
         tests: dict[str, list[float]] = {}
-        for table, level in np.argwhere(_tests_of(part, part.party)):
-            name = part.features[part.feature[table, level]].name
-            tests.setdefault(name, []).append(float(part.threshold[table, level]))
-        unit = part.unit
-        own = part.threshold[_tests_of(part, part.party)]
+        for j, threshold in zip(part.feature[own], thresholds, strict=True):
+            tests.setdefault(part.features[j].name, []).append(threshold)
         return cls(
-            thresholds=[threshold_to_json(threshold) for threshold in own.tolist()],
+            thresholds=[threshold_to_json(threshold) for threshold in thresholds],
             encoders=[EncoderRecord.of(encoder.needed_for(tests)) for encoder in file.encoders],
             unit=None if unit is None else UnitRecord(start=list(unit.start), scale=unit.scale),
             classes=list(file.classes),

@@ -35,7 +35,8 @@ def _input(feature: Feature, encoder: Encoder, rank: int) -> dict[str, Any]:
     kind = encoder.kind
     note: dict[str, Any] = {"name": feature.name, "owner": feature.owner, "kind": kind.name}
     if kind.one_hot:
-        note |= {"column": encoder.column, "one_for": encoder.categories[rank]}
+        # A category that no test asks for may have no name here (`Encoder.needed_for`).
+        note |= {"column": encoder.column, "one_for": encoder.categories[rank] or None}
         note["otherwise"] = "0, for missing values, too"
     elif kind.name == "category":
         note["numbers"] = {text: number for number, text in enumerate(encoder.categories)}

@@ -51,15 +51,15 @@ def to_onnx(model: Model) -> Any:
     check_onnx()
     from onnx import helper
 
-    graph = _Graph(model)
+    graph, kind = _Graph(model), type(model.objective)
     scores = graph.scores()
-    if isinstance(model.objective, Regression):
+    if kind is Regression:
         graph.output("prediction", graph.add("Squeeze", scores, [1]))
-    elif isinstance(model.objective, OneVsRest):
-        graph.classes(graph.in_proportion(scores))
-    elif type(model.objective) is Classification:
+    elif kind is Classification:
         graph.classes(graph.of_two(scores))
-    else:
+    elif kind is OneVsRest:
+        graph.classes(graph.in_proportion(scores))
+    else:  # somebody's own, whose scores may mean anything
         raise ModelError(f"{model.task}: what its scores mean cannot be said in ONNX")
     result = helper.make_model(
         graph.finish(),

@@ -26,6 +26,7 @@ _ARRAYS = {
     "bucket": np.intp,
     "threshold": np.float64,
     "leaf_values": np.float64,
+    "pass_share": np.float64,
 }
 # Scoring goes through the samples in blocks of about this many (table, sample) pairs.
 _BLOCK = 1 << 20
@@ -70,9 +71,12 @@ class Model:
     """What made the features of columns; none where they are numbers as they are."""
     classes: tuple[str, ...] = ()
     """The names of a label's classes, in the order of the probabilities, where they are known."""
+    pass_share: FloatArray | None = None
+    """The share of training rows that pass each test, where it is known: (tables, depth)."""
 
     def __post_init__(self) -> None:
-        for name, kind in _ARRAYS.items():
+        given = {name: kind for name, kind in _ARRAYS.items() if getattr(self, name) is not None}
+        for name, kind in given.items():
             array = np.array(getattr(self, name), dtype=kind)
             array.setflags(write=False)
             object.__setattr__(self, name, array)
@@ -104,6 +108,14 @@ class Model:
             raise ModelError("a threshold is not a number")
         if not all((np.abs(x) <= LARGEST).all() for x in (self.leaf_values, self.base_score)):
             raise ModelError("a leaf value or the base score is not finite, or too large")
+        self._check_pass_share()
+
+    def _check_pass_share(self) -> None:
+        found = self.pass_share
+        if found is None:
+            return
+        if found.shape != self.feature.shape or not ((found >= 0) & (found <= 1)).all():
+            raise ModelError("shares of rows that pass are not one between 0 and 1 for each test")
 
     def _check_classes(self) -> None:
         due = max(2, self.objective.outputs) if self.objective.has_classes else 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from privet.arrays import FloatArray
 from privet.boosting import reference
@@ -14,6 +14,7 @@ from privet.boosting.federation import train as train_on_shares
 from privet.boosting.inference import Query, predict, tell_unit
 from privet.boosting.model import Feature, Model
 from privet.boosting.part import ModelPart, join
+from privet.boosting.reasons import pass_shares
 from privet.errors import DataError, ParameterError
 from privet.runtime.launcher import Outcome, simulate
 from privet.runtime.runtime import Runtime
@@ -91,11 +92,14 @@ def train(
         check_parties(parties, label, params, protocol)
         counts = cut_counts(parties, params, cuts_of(DEFAULT_PROTOCOL, cuts))
         own = _relative(weight, label, params)
-        return reference.train(parties, label, params, own, on_table, counts)
-    found = train_federated(
-        parties, label, params, protocol, cuts=cuts, weight=weight, on_table=on_table
-    )
-    return join(found.parts)
+        model = reference.train(parties, label, params, own, on_table, counts)
+    else:
+        found = train_federated(
+            parties, label, params, protocol, cuts=cuts, weight=weight, on_table=on_table
+        )
+        model = join(found.parts)
+    buckets = dict(enumerate(rows for party in parties for rows in party.buckets))
+    return replace(model, pass_share=pass_shares(model.feature, model.bucket, buckets))
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ def bucketed(columns: FloatArray, buckets: int) -> list[BucketedColumns]:
 
 
 class Game:
-    """One table and one sample: features outside a coalition are drawn from rows, each for itself."""
+    """A table and a sample: features outside a coalition are drawn from rows, each for itself."""
 
     def __init__(self, model: Model, table: int, rows: FloatArray, sample: FloatArray) -> None:
         self.leaf_values = model.leaf_values[table]

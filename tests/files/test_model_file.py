@@ -39,6 +39,17 @@ def test_leaf_values_are_kept_by_output(tmp_path: Path) -> None:
     assert record["tables"][1]["leaf_values"] == [[1.0, 2.0, 3.0, 4.0]]
 
 
+def test_shares_of_rows_that_pass_are_kept(tmp_path: Path) -> None:
+    model = replace(MODEL, pass_share=np.array([[1 / 3, 0.0], [1.0, 0.5]]))
+    save_model(model, tmp_path / "model.json")
+    assert load_model(tmp_path / "model.json") == model
+    record = json.loads((tmp_path / "model.json").read_text())
+    del record["tables"][1]["pass_share"]
+    (tmp_path / "model.json").write_text(json.dumps(record))
+    with pytest.raises(ModelError, match="damaged: some tests have a share"):
+        load_model(tmp_path / "model.json")
+
+
 def test_a_model_of_version_1_is_read(tmp_path: Path) -> None:
     record = json.loads(_saved())
     record.update(version=1, base_score=record["base_score"][0])

@@ -34,9 +34,9 @@ class Estimate:
 def estimate(federation: Federation, plan: Plan, done: int = 0) -> Estimate:
     """Return what a training will take, from its plan alone, if some tables are done."""
     setup, table = count(federation, plan)
-    total = (
-        (setup + table * (plan.params.tables - done)) if done < plan.params.tables else setup * 0
-    )
+    total = count_reasons(federation, plan)
+    if done < plan.params.tables:
+        total += setup + table * (plan.params.tables - done)
     return Estimate(
         rounds=total.rounds,
         online=total.online,
@@ -49,12 +49,20 @@ def estimate(federation: Federation, plan: Plan, done: int = 0) -> Estimate:
 def count(federation: Federation, plan: Plan) -> tuple[Cost, Cost]:
     """Return what setting up costs, and what each table does, by counting one through."""
     counter = Counter(len(federation.parties))
-    once = replace(plan, params=plan.params.model_copy(update={"tables": 1}))
+    params = plan.params.model_copy(update={"tables": 1})
+    once = replace(plan, params=params, explains=False)
     train(counter, federation, once, None)
     costs = {"setup": Cost(), "table": Cost()}
     for step, cost in counter.steps.items():
         costs[step.partition("/")[0]] += cost
     return costs["setup"], costs["table"]
+
+
+def count_reasons(federation: Federation, plan: Plan) -> Cost:
+    """Return what deriving contributions costs after the last table: nothing, unless agreed."""
+    counter = Counter(len(federation.parties))
+    train(counter, federation, plan, None, done=plan.params.tables)
+    return counter.total
 
 
 @dataclass(frozen=True)

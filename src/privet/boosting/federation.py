@@ -16,6 +16,7 @@ from privet.arithmetic.rings import Z32
 from privet.arithmetic.shares import Share
 from privet.arrays import FloatArray
 from privet.boosting.binning import BucketedColumns
+from privet.boosting.derivation import derive_reasons
 from privet.boosting.model import Feature
 from privet.boosting.part import GUARD_BITS, LabelUnit, ModelPart
 from privet.errors import DataError, ParameterError
@@ -60,6 +61,8 @@ class Federation:
     """Fraction bits of revealed scores, in a regression in the label's unit."""
     reveal_loss: bool = False
     """Whether all agreed to learn the training loss, table by table."""
+    explains: bool = False
+    """Whether all agreed to derive what features contribute to scores."""
     cut_counts: tuple[int, ...] | None = None
     """What all were told of each feature's number of cuts; None: nothing."""
     weighted: bool = False
@@ -90,6 +93,7 @@ class Federation:
             n_samples=n_samples,
             weighted=self.weighted,
             reveal_loss=self.reveal_loss,
+            explains=self.explains,
             cut_counts=self.cut_counts,
             kept=kept,
         )
@@ -144,6 +148,7 @@ def train(
     1. The active participant shares its label; all samples start from scores that it knows.
     2. For each table: train it on the loss's derivatives at the scores; add its leaf values to
        them.
+    3. If all agreed on that: derive what features contribute to scores.
 
     After `done` tables of an earlier training, which is the same at all, participants go on from
     the `state` that it had then, under fresh masks. `on_state` is called after every table.
@@ -154,7 +159,9 @@ def train(
     """
     params = plan.params
     if done == params.tables:
-        return None if state is None else state.part
+        part = None if state is None else state.part
+        own = _own_data(data, None, plan, runtime.index)
+        return _explained(runtime, federation.suite, plan, part, own)
     if plan.cut_counts is not None:
         runtime.told("numbers of cuts", len(plan.cut_counts))
     unit = None
@@ -190,7 +197,17 @@ def train(
             if on_state is not None:
                 on_state(TrainingState(part, suite.scores.part.astype(np.uint64), loss))
         runtime.progress(number + 1)
-    return part
+    return _explained(runtime, federation.suite, plan, part, own)
+
+
+def _explained(
+    runtime: Runtime, suite: type[Suite], plan: Plan, part: ModelPart | None, own: OwnData
+) -> ModelPart | None:
+    """Return our part with what explains its scores, if all agreed on that."""
+    if not plan.explains:
+        return part
+    rows = {feature: buckets[: plan.n_samples] for feature, buckets in own.buckets.items()}
+    return derive_reasons(runtime, suite, plan, part, rows)
 
 
 def _reveal_loss(runtime: Runtime, suite: Suite, table: TrainedTable) -> float | None:

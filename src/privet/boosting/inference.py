@@ -7,20 +7,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
 from privet.arithmetic.fixed_point import FixedPoint
 from privet.arithmetic.rings import Z32, Z64
-from privet.arithmetic.shares import Share
+from privet.arithmetic.shares import Share, concatenate
 from privet.arrays import FloatArray
 from privet.boosting.federation import SUITES
 from privet.boosting.part import GUARD_BITS, LabelUnit, ModelPart
+from privet.boosting.reasons import Explanation
 from privet.gates.outcomes import owned_share
 from privet.gates.rounding import round_off
 from privet.runtime.runtime import Runtime
-from privet.suites.suite import AppliedTests
+from privet.suites.suite import AppliedTests, Groups
 from privet.terms.objective import Objective
+
+ExplainBy = Literal["feature", "participant"]
+"""What contributions are told of: each feature, or all features of a participant together."""
 
 
 @dataclass(frozen=True)
@@ -36,11 +41,23 @@ class Query:
     """Who receives the predictions."""
     prediction_bits: int
     """Fraction bits that they are revealed with."""
+    explain: ExplainBy | None = None
+    """By what contributions are told to the recipient, where it asks for them."""
+    n_features: int = 0
+    """How many features all participants have together, where that matters."""
 
     @property
     def encoding(self) -> FixedPoint:
-        """How scores are encoded, in which they are rounded."""
+        """How scores are encoded."""
         return FixedPoint(self.prediction_bits + GUARD_BITS, Z32)
+
+    def groups(self, parties: Sequence[str], part: ModelPart | None) -> Groups:
+        """Return by what the contributions of tests are added up."""
+        if self.explain == "participant":
+            owners = None if part is None else part.test_owners(parties)
+            return Groups(len(parties), owners)
+        assert self.explain == "feature"
+        return Groups(self.n_features, None if part is None else part.feature)
 
 
 def tell_unit(runtime: Runtime, query: Query, part: ModelPart | None) -> LabelUnit | None:
@@ -65,6 +82,14 @@ def tell_unit(runtime: Runtime, query: Query, part: ModelPart | None) -> LabelUn
     return LabelUnit((centre,), scale)
 
 
+@dataclass(frozen=True, repr=False)
+class Explained:
+    """Predictions, and what contributes to the scores that they were made from."""
+
+    predictions: FloatArray
+    explanation: Explanation
+
+
 def predict(
     runtime: Runtime,
     query: Query,
@@ -82,29 +107,88 @@ def predict(
 
     Reveals: the rounded scores to the recipient.
     """
-    tables, depth, n_samples = query.shape
-    objective = query.objective
     with runtime.step("predict"):
-        leaves = Share.unknown((tables, objective.outputs, 1 << depth), Z32)
-        tests = AppliedTests(query.shape, None, None)
-        if part is not None and columns is not None:
-            leaves = Share(part.leaf_shares, Z32)
-            tests = AppliedTests(query.shape, part.test_owners(parties), part.fails(columns))
+        tests, leaves = _applied(query, parties, part, columns)
         scores = SUITES[query.protocol].infer(runtime, tests, leaves)
-        if not objective.own_unit:
-            scores += _start(runtime, query, part)
+        scores += _start(runtime, query, part, query.shape[2])
         rounded = round_off(runtime, scores.reshape(-1), bits=GUARD_BITS)
         revealed = runtime.reveal(rounded, [query.recipient], "predictions")
         if revealed is None:
             return None
         assert unit is not None
-        score = query.encoding.decode(revealed).reshape(objective.outputs, n_samples)
-        return objective.prediction(unit.restore(score))
+        score = query.encoding.decode(revealed).reshape(scores.shape)
+        return query.objective.prediction(unit.restore(score))
 
 
-def _start(runtime: Runtime, query: Query, part: ModelPart | None) -> Share:
-    """Return a share of where scores start, (K, N), all of which the active participant has."""
-    shape, own = (query.objective.outputs, query.shape[2]), None
-    if part is not None and part.unit is not None:
+def predict_explained(
+    runtime: Runtime,
+    query: Query,
+    parties: Sequence[str],
+    part: ModelPart | None,
+    columns: FloatArray | None,
+    unit: LabelUnit | None,
+) -> Explained | None:
+    """Predict as `predict` does, the same numbers, and explain the scores to the recipient.
+
+    Contributions are looked up as leaf values are, added up by feature or by participant on shares,
+    and rounded as scores are. What rounding leaves over, the recipient spreads evenly over those
+    that are tested at all: so contributions and the base add up to the score.
+
+    Reveals: the rounded scores, contributions and base to the recipient.
+    """
+    with runtime.step("predict"):
+        tests, leaves = _applied(query, parties, part, columns)
+        groups = query.groups(parties, part)
+        (tables, outputs, n_leaves), depth = leaves.shape, query.shape[1]
+        reasons = Share.unknown((tables, outputs, depth, n_leaves), Z32)
+        means = Share.unknown((tables, outputs), Z32)
+        if part is not None:
+            assert part.reasons is not None, "the part explains nothing"
+            reasons, means = Share(part.reasons.contributions, Z32), Share(part.reasons.means, Z32)
+        suite = SUITES[query.protocol]
+        scores, added = suite.infer_explained(runtime, tests, leaves, reasons, groups)
+        scores += _start(runtime, query, part, query.shape[2])
+        base = means.sum(0) + _start(runtime, query, part, 1).reshape(-1)
+        every = concatenate([scores.reshape(-1), added.reshape(-1), base])
+        rounded = round_off(runtime, every, bits=GUARD_BITS)
+        to = [query.recipient]
+        revealed = runtime.reveal(rounded[: scores.size], to, "predictions")
+        beside = runtime.reveal(rounded[scores.size :], to, "contributions and base")
+    if revealed is None or beside is None:
+        return None
+    assert unit is not None
+    assert groups.of_tests is not None
+    score = query.encoding.decode(revealed).reshape(scores.shape)
+    numbers = query.encoding.decode(beside)
+    middle = numbers[added.size :, None]
+    contributions = numbers[: added.size].reshape(added.shape).transpose(1, 0, 2).copy()
+    tested = np.unique(groups.of_tests)
+    left_over = score - middle - contributions.sum(axis=1)
+    contributions[:, tested] += left_over[:, None] / len(tested)
+    return Explained(
+        query.objective.prediction(unit.restore(score)),
+        Explanation(contributions * unit.scale, unit.restore(middle)[:, 0]),
+    )
+
+
+def _applied(
+    query: Query, parties: Sequence[str], part: ModelPart | None, columns: FloatArray | None
+) -> tuple[AppliedTests, Share]:
+    """Return the tests of all tables, as they come out for the samples, and the leaf values."""
+    tables, depth, _ = query.shape
+    if part is None or columns is None:
+        shape = (tables, query.objective.outputs, 1 << depth)
+        return AppliedTests(query.shape, None, None), Share.unknown(shape, Z32)
+    tests = AppliedTests(query.shape, part.test_owners(parties), part.fails(columns))
+    return tests, Share(part.leaf_shares, Z32)
+
+
+def _start(runtime: Runtime, query: Query, part: ModelPart | None, samples: int) -> Share:
+    """Return a share of where scores start, (K, samples), all of it the active participant's.
+
+    Zeros where an objective has its own unit, which says where they start.
+    """
+    shape, own = (query.objective.outputs, samples), None
+    if part is not None and part.unit is not None and not query.objective.own_unit:
         own = np.broadcast_to(query.encoding.encode(part.unit.start)[:, None], shape)
     return owned_share(runtime, own, shape, Z32)

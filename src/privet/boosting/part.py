@@ -72,6 +72,19 @@ class LabelUnit:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
+class PartReasons:
+    """What one participant keeps to explain scores with the others."""
+
+    pass_share: FloatArray
+    """The share of training rows that pass our own tests; NaN for the others': (tables, depth)."""
+    contributions: npt.NDArray[np.uint32]
+    """Our shares of what each level's feature contributes at every leaf, encoded as leaf values
+    are: (tables, outputs, depth, 2^depth)."""
+    means: npt.NDArray[np.uint32]
+    """Our shares of the tables' means over the training rows: (tables, outputs)."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
 class ModelPart:
     """What one participant keeps of a model."""
 
@@ -92,6 +105,8 @@ class ModelPart:
     """How the leaf values are encoded: `GUARD_BITS` more than predictions are revealed with."""
     unit: LabelUnit | None
     """The label's unit, at the active participant."""
+    reasons: PartReasons | None = None
+    """What explains scores, if all agreed on that."""
 
     @property
     def n_tables(self) -> int:
@@ -156,13 +171,15 @@ def join(parts: Sequence[ModelPart]) -> Model:
         same = part.features == first.features and np.array_equal(part.feature, first.feature)
         if not same:
             raise ModelError(f"the parts of {first.party} and {part.party} are of different models")
-    return whole(
+    passing = [part.reasons.pass_share for part in parts if part.reasons is not None]
+    found = whole(
         first,
         np.max([part.bucket for part in parts], axis=0),
         np.fmax.reduce([part.threshold for part in parts]),
         np.add.reduce([part.leaf_shares for part in parts], dtype=np.uint32),
         units[0],
     )
+    return replace(found, pass_share=np.fmax.reduce(passing) if passing else None)
 
 
 def whole(

@@ -11,10 +11,10 @@ from privet.boosting.binning import BucketedColumns
 from privet.boosting.estimate import Estimate, estimate
 from privet.boosting.federation import SUITES, Federation, PartyData, cuts_of
 from privet.boosting.federation import train as train_on_shares
-from privet.boosting.inference import Query, predict, tell_unit
+from privet.boosting.inference import ExplainBy, Query, predict, predict_explained, tell_unit
 from privet.boosting.model import Feature, Model
 from privet.boosting.part import ModelPart, join
-from privet.boosting.reasons import pass_shares
+from privet.boosting.reasons import Explanation, pass_shares
 from privet.errors import DataError, ParameterError
 from privet.runtime.launcher import Outcome, simulate
 from privet.runtime.runtime import Runtime
@@ -40,6 +40,8 @@ class Trial:
     federation: Federation
     plan: Plan
     n_new: int = 0
+    explain: ExplainBy | None = None
+    """By what the predictions are explained, if they are."""
 
     def __call__(
         self, runtime: Runtime, data: tuple[PartyData, FloatArray | None] | None
@@ -47,17 +49,26 @@ class Trial:
         """Run as one participant, or as the dealer."""
         own, new = (None, None) if data is None else data
         part = train_on_shares(runtime, self.federation, self.plan, own)
-        predictions = None
-        if self.n_new:
-            active = self.federation.active
-            shape = (self.plan.params.tables, self.plan.params.depth, self.n_new)
-            bits = self.federation.prediction_bits
-            query = Query(
-                self.federation.protocol, self.plan.objective, shape, active, active, bits
-            )
-            unit = tell_unit(runtime, query, part)
-            predictions = predict(runtime, query, self.federation.parties, part, new, unit)
-        return TrialResult(part, predictions)
+        if not self.n_new:
+            return TrialResult(part)
+        federation, plan = self.federation, self.plan
+        query = Query(
+            protocol=federation.protocol,
+            objective=plan.objective,
+            shape=(plan.params.tables, plan.params.depth, self.n_new),
+            active=federation.active,
+            recipient=federation.active,
+            prediction_bits=federation.prediction_bits,
+            explain=self.explain,
+            n_features=plan.n_features,
+        )
+        unit = tell_unit(runtime, query, part)
+        if self.explain is None:
+            return TrialResult(part, predict(runtime, query, federation.parties, part, new, unit))
+        found = predict_explained(runtime, query, federation.parties, part, new, unit)
+        if found is None:
+            return TrialResult(part)
+        return TrialResult(part, found.predictions, found.explanation)
 
 
 @dataclass(frozen=True)
@@ -65,8 +76,10 @@ class TrialResult:
     """What one participant has at the end of a trial."""
 
     part: ModelPart | None
-    predictions: FloatArray | None
+    predictions: FloatArray | None = None
     """At the active participant."""
+    explanation: Explanation | None = None
+    """Of the scores behind them, there."""
 
 
 def train(
@@ -110,6 +123,8 @@ class Federated:
     predictions: FloatArray | None
     """Of the new columns, as the active participant received them."""
     outcome: Outcome
+    explanation: Explanation | None = None
+    """Of the scores behind the predictions, if they were to be explained."""
 
 
 def train_federated(
@@ -124,11 +139,13 @@ def train_federated(
     dealer_link: str = "own",
     ahead: bool = False,
     new_columns: Sequence[FloatArray] | None = None,
+    explain: ExplainBy | None = None,
     on_table: reference.OnTable | None = None,
     on_estimate: Callable[[Estimate], None] | None = None,
 ) -> Federated:
     """Train with a secure protocol on this machine, and predict new columns, one array a party.
 
+    With `explain`, derive contributions and explain the predictions by feature or by participant.
     `network`, `dealer_link` and `ahead` are those of `runtime.launcher.simulate`.
     """
     check_parties(parties, label, params, protocol)
@@ -142,13 +159,14 @@ def train_federated(
         active=len(parties) - 1,
         prediction_bits=params.objective.prediction_bits,
         weighted=weight is not None,
+        explains=explain is not None,
         cut_counts=cut_counts(parties, params, cuts_of(protocol, cuts)),
     )
     plan = federation.plan(len(label))
     if on_estimate is not None:
         on_estimate(estimate(federation, plan))
     n_new = 0 if new_columns is None else new_columns[0].shape[1]
-    trial = Trial(federation, plan, n_new)
+    trial = Trial(federation, plan, n_new, explain)
     passive = [PartyData(party, None) for party in parties[:-1]]
     data = [*passive, PartyData(parties[-1], label, weight)]
     new = [None] * len(parties) if new_columns is None else new_columns
@@ -174,6 +192,7 @@ def train_federated(
         parts=[result.part for result in outcome.results],
         predictions=outcome.results[-1].predictions,
         outcome=outcome,
+        explanation=outcome.results[-1].explanation,
     )
 
 

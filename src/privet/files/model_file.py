@@ -43,6 +43,9 @@ class _TestsRecord(Checked):
 class _TableRecord(_TestsRecord):
     leaf_values: Annotated[list[_LeafValues], _PerOutput, FailFast()]
     """For every output, its leaf values."""
+    pass_share: Annotated[list[float], PER_LEVEL] | None = None
+    """Which share of the training rows passes each test, where that is known; versions before 4
+    have none."""
 
 
 class _HeadRecord(Checked):
@@ -115,11 +118,12 @@ def save_model(model: Model, path: str | Path, estimator: EstimatorRecord | None
                 bucket=model.bucket[table].tolist(),
                 threshold=[threshold_to_json(t) for t in model.threshold[table].tolist()],
                 leaf_values=model.leaf_values[table].tolist(),
+                pass_share=None if model.pass_share is None else model.pass_share[table].tolist(),
             )
             for table in range(model.n_tables)
         ],
     )
-    write_atomically(path, record.model_dump_json().encode())
+    write_atomically(path, record.model_dump_json(exclude_none=True).encode())
 
 
 def load_model(path: str | Path) -> Model:
@@ -130,7 +134,7 @@ def load_model(path: str | Path) -> Model:
 def load_with_estimator(path: str | Path) -> tuple[Model, EstimatorRecord | None]:
     """Read a model from a file, and what its estimator knew if it had one."""
     kinds: dict[int, type[_ModelRecord1] | type[_ModelRecord]]
-    kinds = {1: _ModelRecord1, 2: _ModelRecord, 3: _ModelRecord, VERSION: _ModelRecord}
+    kinds = {1: _ModelRecord1, **dict.fromkeys(range(2, VERSION + 1), _ModelRecord)}
     record = read_record(path, FORMAT, kinds)
     if isinstance(record, _ModelRecord1):
         record = record.upgraded()
@@ -161,6 +165,9 @@ def _to_model(record: _ModelRecord) -> Model:
             raise ModelError("tables and base scores differ in the number of outputs")
         if any(len(values) != 1 << depth for values in table.leaf_values):
             raise ModelError(f"{depth} tests need {1 << depth} leaf values in every table")
+    shares = [table.pass_share for table in record.tables if table.pass_share is not None]
+    if shares and [len(each) for each in shares] != [depth] * len(record.tables):
+        raise ModelError("some tests have a share of rows that pass, and others have not")
     return Model(
         task=record.task,
         features=tuple(Feature(f.name, f.owner) for f in record.features),
@@ -171,4 +178,5 @@ def _to_model(record: _ModelRecord) -> Model:
         leaf_values=np.array([table.leaf_values for table in record.tables]),
         encoders=tuple(encoder.encoder() for encoder in record.encoders),
         classes=tuple(record.classes),
+        pass_share=np.array(shares) if shares else None,
     )

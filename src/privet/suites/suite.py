@@ -63,6 +63,29 @@ class AppliedTests:
     dealer."""
 
 
+@dataclass(frozen=True)
+class Reasons:
+    """Shares of what features contribute to scores, by table and leaf. The dealer has shapes."""
+
+    contributions: Share
+    """Of each level's feature, at every leaf: (tables, K, depth, 2^depth)."""
+    means: Share
+    """Of each table, over all training rows: (tables, K)."""
+
+
+@dataclass(frozen=True)
+class Groups:
+    """Groups of tests, by what their contributions are added up for."""
+
+    count: int
+    of_tests: IndexArray | None
+    """Which group each test is in, (tables, depth); None at the dealer, which does not know."""
+
+
+CHANCE_BITS = 24
+"""Fraction bits of the chance that a test fails."""
+
+
 class Suite(ABC):
     """One training, as one participant or the dealer takes part in it."""
 
@@ -74,6 +97,8 @@ class Suite(ABC):
     """Whether samples may have weights."""
     one_output: ClassVar[bool] = False
     """Whether it learns one score a sample alone: a number, or one of two classes."""
+    explains: ClassVar[bool] = False
+    """Whether it can derive what features contribute to scores."""
     publishes: ClassVar[bool] = False
     """Whether it publishes masked indicators, which can be kept for another training."""
     cuts: ClassVar[tuple[Cuts, ...]] = ("hidden",)
@@ -140,6 +165,33 @@ class Suite(ABC):
 
         In the ring that the leaf values are in.
         """
+
+    @classmethod
+    def derive_reasons(
+        cls, runtime: Runtime, leaf_values: Share, chances: Share, features: IndexArray | None
+    ) -> Reasons:
+        """Derive what the feature of each test contributes, from leaf values: (tables, K, 2^depth).
+
+        `chances` are those of failing a test, given the outcomes of earlier levels, with
+        CHANCE_BITS: (tables, 2^depth - 1), level by level. `features` are those tested, (tables,
+        depth); None at the dealer, which does not know.
+        """
+        raise AssertionError(f"{cls.__name__} derives no contributions")
+
+    @classmethod
+    def infer_explained(
+        cls,
+        runtime: Runtime,
+        tests: AppliedTests,
+        leaf_values: Share,
+        contributions: Share,
+        groups: Groups,
+    ) -> tuple[Share, Share]:
+        """Return what `infer` returns, and what groups of tests contribute to it: (G, K, N).
+
+        `contributions` are those of `Reasons`.
+        """
+        raise AssertionError(f"{cls.__name__} explains nothing")
 
     def _share_target(self, ring: Ring = Z64) -> Share:
         """Share what the scores are compared with: (K, N)."""

@@ -39,6 +39,8 @@ class Plan:
     n_samples: int
     reveal_loss: bool = False
     """Whether all learn the loss that every table starts from."""
+    explains: bool = False
+    """Whether participants derive what features contribute to scores, after the last table."""
     cut_counts: tuple[int, ...] | None = None
     """How many cuts each feature has, where all know; otherwise as many as it may have."""
     kept: tuple[int, ...] | None = None

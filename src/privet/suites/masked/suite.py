@@ -10,6 +10,7 @@ from privet.arithmetic.fixed_point import FixedPoint
 from privet.arithmetic.limbs import LimbMatrix
 from privet.arithmetic.rings import Z64, Ring, RingArray
 from privet.arithmetic.shares import Share
+from privet.arrays import IndexArray
 from privet.errors import ParameterError
 from privet.gates.histogram import publish
 from privet.gates.masked import mask, mask_one, signed_lift
@@ -17,13 +18,14 @@ from privet.gates.outcomes import Z1, leaf_lookup, owned_share
 from privet.gates.reciprocal_series import reciprocal_series
 from privet.gates.sigmoid_series import LARGEST_SCORE, SCORE_BITS, coefficients
 from privet.runtime.runtime import Runtime
+from privet.suites.masked import reasons
 from privet.suites.masked.bounds import Bounds
 from privet.suites.masked.cuts import Cuts, handicaps
 from privet.suites.masked.reciprocal import scaled
 from privet.suites.masked.samples import LOSS_BITS, Samples
 from privet.suites.masked.scales import Scales
 from privet.suites.masked.tournament import stages
-from privet.suites.suite import AppliedTests, OwnData, Suite, TrainedTable
+from privet.suites.suite import AppliedTests, Groups, OwnData, Reasons, Suite, TrainedTable
 from privet.terms.plan import Plan
 
 
@@ -33,6 +35,7 @@ class MaskedSuite(Suite):
     encoding = FixedPoint(SCORE_BITS)
     has_loss = True
     has_weights = True
+    explains = True
     publishes = True
     cuts = ("rounded", "exact", "hidden")
 
@@ -74,7 +77,8 @@ class MaskedSuite(Suite):
         vectors = (8 * plan.objective.outputs + 2) * plan.params.leaves
         waves = 3 * 2 * len(reciprocal_series(scales.ratio, scales.period).multiples)
         level = Z64.nbytes((waves, cuts * scales.sides))
-        return indicators + Z64.nbytes((vectors, plan.n_samples)) + level
+        derived = reasons.memory(plan) if plan.explains else 0
+        return indicators + max(Z64.nbytes((vectors, plan.n_samples)) + level, derived)
 
     @classmethod
     def multiplications(cls, plan: Plan) -> int:
@@ -93,6 +97,7 @@ class MaskedSuite(Suite):
             "the reciprocal": [series.constant, series.sines, series.cosines],
             "ties": [scaled(handicaps(plan, first=first)).tolist() for first in (True, False)],
             "the tournament": stages(plan.cuts),
+            **({"reasons": reasons.constants(plan.params.depth)} if plan.explains else {}),
         }
 
     def setup(self) -> None:
@@ -171,3 +176,23 @@ class MaskedSuite(Suite):
             for more in found[1:]:
                 total += more
             return total
+
+    @classmethod
+    def derive_reasons(
+        cls, runtime: Runtime, leaf_values: Share, chances: Share, features: IndexArray | None
+    ) -> Reasons:
+        """Derive contributions at all leaves of all tables at once: 1 + D rounds."""
+        return reasons.derive(runtime, leaf_values, chances, features)
+
+    @classmethod
+    def infer_explained(
+        cls,
+        runtime: Runtime,
+        tests: AppliedTests,
+        leaf_values: Share,
+        contributions: Share,
+        groups: Groups,
+    ) -> tuple[Share, Share]:
+        """Return what tables add to scores, and what groups of tests contribute: one round."""
+        with runtime.step("infer"):
+            return reasons.look_up(runtime, tests, leaf_values, contributions, groups)

@@ -37,6 +37,8 @@ class PaperSuite(Suite):
             raise ParameterError("reveal_loss: the protocol paper has no loss; use masked")
         if plan.weighted:
             raise ParameterError("weighted: the protocol paper has no weights; use masked")
+        if plan.explains:
+            raise ParameterError("explain: the protocol paper derives no contributions; use masked")
         if plan.objective.outputs > 1:
             raise ParameterError(
                 f"protocol: paper has one score a sample, and {plan.objective.outputs} are needed, "

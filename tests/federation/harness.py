@@ -166,10 +166,11 @@ def run(
     restart: bool = False,
     last: tuple[str, ...] = (),
     tables: Mapping[str, str] | None = None,
+    explain: tuple[str, ...] = (),
 ) -> Run:
     """Run a command at everybody, with a job file or new rows of their own if so told.
 
-    Those who start last do so once all others wait to be met.
+    Those who start last do so once all others wait to be met. Some may ask for explanations.
     """
     found = Run()
     others = [name for name in local.everybody if name not in (*absent, *last)]
@@ -207,7 +208,7 @@ def run(
             if verb == "serve":
                 asked = queue if name == local.recipient else None
                 return serve_part(file, frame, seat, party.folder, asked)
-            return predict_batch(file, frame, seat, party.folder)
+            return predict_batch(file, frame, seat, party.folder, explain=name in explain)
 
     def guard(name: str, body: Callable[[str], Any]) -> None:
         nonlocal started

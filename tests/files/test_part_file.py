@@ -17,7 +17,7 @@ import pyarrow as pa
 import pytest
 
 from privet.boosting.model import Feature
-from privet.boosting.part import LabelUnit, ModelPart
+from privet.boosting.part import LabelUnit, ModelPart, PartReasons
 from privet.data.encoder import Encoder
 from privet.data.kinds import CATEGORY, NUMBER
 from privet.errors import ModelError
@@ -69,6 +69,51 @@ def test_a_part_comes_back(tmp_path: Path, unit: LabelUnit | None) -> None:
     assert found.part.leaf_shares.dtype == np.uint32
     assert (found.job, found.data, found.run) == (file().job, "data", "a run")
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def explaining() -> PartFile:
+    """A part that explains, of a job that says so."""
+    whole, found = file(), part()
+    reasons = PartReasons(
+        pass_share=np.array([[0.5, np.nan], [0.0, 1.0], [np.nan, np.nan]]),
+        contributions=np.arange(24, dtype=np.uint32).reshape(3, 1, 2, 4),
+        means=np.array([[1], [2], [2**32 - 1]], dtype=np.uint32),
+    )
+    terms = {**whole.job.model_dump(), "protocol": "masked", "explain": "feature"}
+    found = replace(found, protocol="masked", reasons=reasons)
+    return replace(whole, part=found, job=Job.parse(terms))
+
+
+def test_a_part_that_explains_comes_back(tmp_path: Path) -> None:
+    save_part(explaining(), tmp_path / "bank.part")
+    found = load_part(tmp_path / "bank.part")
+    assert found.job.explain == "feature"
+    assert found.part.reasons is not None
+    for name, value in vars(explaining().part.reasons).items():
+        kept = getattr(found.part.reasons, name)
+        assert kept.dtype == value.dtype
+        assert np.array_equal(kept, value, equal_nan=name == "pass_share"), name
+
+
+def test_a_part_explains_if_its_job_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "bank.part"
+    for wrong in (
+        replace(explaining(), job=file().job),
+        replace(explaining(), part=replace(explaining().part, reasons=None)),
+    ):
+        save_part(wrong, path)
+        with pytest.raises(ModelError, match="it explains scores and its job does not say so"):
+            load_part(path)
+
+
+def test_shares_of_rows_that_pass_are_of_own_tests(tmp_path: Path) -> None:
+    path, whole = tmp_path / "bank.part", explaining()
+    assert whole.part.reasons is not None
+    for share in (np.zeros((3, 2)), np.full((3, 2), np.nan), whole.part.reasons.pass_share - 1):
+        reasons = replace(whole.part.reasons, pass_share=share)
+        save_part(replace(whole, part=replace(whole.part, reasons=reasons)), path)
+        with pytest.raises(ModelError, match="shares of rows that pass other tests than bank's"):
+            load_part(path)
 
 
 def test_a_models_name_is_that_of_its_run() -> None:

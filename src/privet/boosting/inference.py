@@ -6,7 +6,7 @@ Reference: the paper's Section V.C, for any suite.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -14,7 +14,7 @@ import numpy as np
 from privet.arithmetic.fixed_point import FixedPoint
 from privet.arithmetic.rings import Z32, Z64
 from privet.arithmetic.shares import Share, concatenate
-from privet.arrays import FloatArray
+from privet.arrays import FloatArray, IndexArray
 from privet.boosting.federation import SUITES
 from privet.boosting.part import GUARD_BITS, LabelUnit, ModelPart
 from privet.boosting.reasons import Explanation
@@ -59,6 +59,15 @@ class Query:
         assert self.explain == "feature"
         return Groups(self.n_features, None if part is None else part.feature)
 
+    def group_names(self, parties: Sequence[str], part: ModelPart) -> tuple[str, ...]:
+        """Return what contributions are of: a feature, with its owner if two have its name."""
+        if self.explain == "participant":
+            return tuple(parties)
+        names = [feature.name for feature in part.features]
+        return tuple(
+            f.name if names.count(f.name) == 1 else f"{f.name} of {f.owner}" for f in part.features
+        )
+
 
 def tell_unit(runtime: Runtime, query: Query, part: ModelPart | None) -> LabelUnit | None:
     """Return the label's unit to the recipient of predictions, once, before the first of them.
@@ -88,6 +97,14 @@ class Explained:
 
     predictions: FloatArray
     explanation: Explanation
+    names: tuple[str, ...]
+    """What each contribution is of."""
+
+    def take(self, rows: IndexArray) -> Explained:
+        """Return those of some rows, in that order."""
+        found = self.explanation
+        chosen = replace(found, contributions=found.contributions[..., rows])
+        return Explained(self.predictions[..., rows], chosen, self.names)
 
 
 def predict(
@@ -156,6 +173,7 @@ def predict_explained(
         beside = runtime.reveal(rounded[scores.size :], to, "contributions and base")
     if revealed is None or beside is None:
         return None
+    assert part is not None
     assert unit is not None
     assert groups.of_tests is not None
     score = query.encoding.decode(revealed).reshape(scores.shape)
@@ -168,6 +186,7 @@ def predict_explained(
     return Explained(
         query.objective.prediction(unit.restore(score)),
         Explanation(contributions * unit.scale, unit.restore(middle)[:, 0]),
+        query.group_names(parties, part),
     )
 
 

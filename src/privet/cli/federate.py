@@ -192,6 +192,9 @@ def predict(
         Path | None,
         typer.Option(help="Where the recipient gets the predictions.", show_default="stdout"),
     ] = None,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Tell the recipient, too, what contributes to them.")
+    ] = False,
     job: OtherJob = None,
     wait: Wait = WAIT_SECONDS,
     report: ReportFile = None,
@@ -204,7 +207,7 @@ def predict(
         if out is not None:
             check_writable(out)
         rows = own.read_new_rows(seat.job, file.encoders, data, query)
-        outcome, found = predict_batch(file, rows, seat, own.folder)
+        outcome, found = predict_batch(file, rows, seat, own.folder, explain=explain)
         recipient = seat.job.names[seat.job.recipient_index]
         text = f"the predictions of {outcome.n_samples:,} rows went to {recipient}"
         if found is not None and out is not None:

@@ -57,6 +57,8 @@ def inspect(
     console.print(f"{_title(about)}, {len(view.tables)} tables")
     if about["classes"]:
         console.print(f"classes: {', '.join(map(repr, about['classes']))}")
+    if about.get("explain") is not None:
+        console.print(f"explains predictions, by {about['explain']}")
     tests = Table()
     tests.add_column("table", justify="right")
     for level in range(len(view.tables[0])):
@@ -85,6 +87,7 @@ def _read(path: Path) -> tuple[dict[str, Any], View]:
         "task": file.part.task,
         "protocol": file.part.protocol,
         "classes": list(file.classes),
+        "explain": file.job.explain,
     }
     return about, view_of_part(file.part, file.encoders)
 

@@ -62,6 +62,8 @@ class Statement(Checked):
     """The name of the dealing that a participant has a file of; None if the dealer is there."""
     alignment: Name | None = None
     """The alignment that a participant has kept for its rows, and could use again."""
+    explain: bool = False
+    """Whether the recipient wants predictions explained."""
     aligned: Annotated[int, Field(ge=0)] = 0
     """How often it has aligned for this job."""
     goes_on: bool = False
@@ -119,6 +121,8 @@ class Agreement:
     """The latest that all participants have; (0, "") if nobody has any."""
     dealings: dict[str, str | None]
     """The name of each participant's dealing, if it was dealt ahead."""
+    explain: bool = False
+    """Whether the recipient wants predictions explained."""
 
 
 def agree_on_purpose(channel: Channel, job: Job, statement: Statement) -> Purpose:
@@ -172,6 +176,7 @@ def agree_on_rows(channel: Channel, job: Job, purpose: Purpose, holding: Holding
         cut_counts=_cut_counts(job, participants) if purpose.command == "train" else None,
         stage=_stage(participants),
         dealings={name: statement.dealing for name, statement in purpose.statements.items()},
+        explain=_asks_for_reasons(job, purpose),
     )
     try:
         _compare_numbers(channel, job, agreement)
@@ -180,6 +185,14 @@ def agree_on_rows(channel: Channel, job: Job, purpose: Purpose, holding: Holding
         channel.close()
         raise
     return agreement
+
+
+def _asks_for_reasons(job: Job, purpose: Purpose) -> bool:
+    """Tell whether the recipient wants predictions explained; raise if the job has it not told."""
+    recipient = job.names[job.recipient_index]
+    if purpose.statements[recipient].explain and job.explain is None:
+        raise PeerMisbehavedError(recipient, "wants explanations, which the job does not have")
+    return purpose.statements[recipient].explain
 
 
 def _version(peer: str, content: bytes) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from privet.boosting.inference import predict, tell_unit
+from privet.boosting.inference import predict, predict_explained, tell_unit
 from privet.federation.agreement import (
     Agreement,
     Holding,
@@ -43,8 +43,8 @@ def deal(seat: Seat) -> float:
                 {"command": agreement.command, "samples": agreement.samples},
             )
         )
-        if agreement.command == "train" and agreement.stage[0] == job.hyper_parameters().tables:
-            channel.close()  # nothing is left to train
+        if agreement.command == "train" and job.is_done_after(agreement.stage[0]):
+            channel.close()
         else:
             run_dealer(_program(job, agreement, channel), job.names, channel)
         return time.thread_time() - started
@@ -54,17 +54,19 @@ def _program(job: Job, agreement: Agreement, channel: Channel) -> Program:
     if agreement.command == "train":
         federation = job.federation(agreement.features, agreement.cut_counts)
         plan, keeping = federation.plan(agreement.samples), None
-        if job.keep_indicators:
-            plan, keeping = receive_seeds(channel, federation, agreement.samples)
         done = agreement.stage[0]
+        if job.keep_indicators and done < plan.params.tables:
+            plan, keeping = receive_seeds(channel, federation, agreement.samples)
         return training_program(federation, plan, done, channel, keeping, aligned=job.align)
-    query = job.query(agreement.samples)
     if agreement.command == "serve":
         return DealerOfService(job, channel)
+    query = job.query(agreement.samples, len(agreement.features) if agreement.explain else None)
 
     def prediction(runtime: Runtime, _: None) -> None:
         if not job.align:
             refuse_other_ids(runtime, job.names, None, channel)
-        predict(runtime, query, job.names, None, None, tell_unit(runtime, query, None))
+        unit = tell_unit(runtime, query, None)
+        run = predict_explained if agreement.explain else predict
+        run(runtime, query, job.names, None, None, unit)
 
     return prediction

@@ -10,14 +10,15 @@ from pathlib import Path
 
 import numpy as np
 
-from privet.arrays import FloatArray
-from privet.boosting.inference import predict, tell_unit
+from privet.arrays import FloatArray, IndexArray
+from privet.boosting.inference import Explained, predict, predict_explained, tell_unit
 from privet.data.frame import Frame
 from privet.data.ids import Ids
 from privet.errors import ModelError
 from privet.federation.agreement import Holding, Statement, agree_on_purpose, agree_on_rows
 from privet.federation.classes import ByClass, tell_classes
 from privet.federation.common_rows import alignments_of, find_common
+from privet.federation.explanations import check_asks, in_columns
 from privet.federation.ids import digest_of, refuse_other_ids
 from privet.federation.party_report import PartyReport, party_report
 from privet.federation.session import Seat
@@ -38,17 +39,35 @@ class Predictions:
     """Values, (n_samples,); probabilities of the last of two classes, or of each of more: (K,
     n_samples)."""
     classes: tuple[str, ...] = ()
+    explained: Explained | None = None
+    """What contributes to the scores of these rows, if that was asked for."""
+
+    @classmethod
+    def of(cls, ids: Ids, found: FloatArray | Explained, classes: tuple[str, ...]) -> Predictions:
+        """Return what was predicted of some rows, explained or not."""
+        if isinstance(found, Explained):
+            return cls(ids, found.predictions, classes, found)
+        return cls(ids, found, classes)
+
+    def take(self, rows: IndexArray) -> Predictions:
+        """Return those of some rows, in that order."""
+        explained = None if self.explained is None else self.explained.take(rows)
+        return Predictions(self.ids.take(rows), self.values[..., rows], self.classes, explained)
 
     def to_csv(self) -> bytes:
         """Return a table of the ids, as their owner writes them, and of the predictions.
 
-        Of a classification: the class that is likeliest, and the probability of each.
+        Of a classification: the class that is likeliest, and the probability of each. Explained,
+        they are followed by contributions and the base, which add up to the score.
         """
         names, columns = ["prediction"], [self.values.tolist()]
         if self.classes:
             found = ByClass.of(self.classes, self.values)
             names = ["class", *(f"probability of {name}" for name in self.classes)]
             columns = [found.likeliest(), *found.probabilities.T.tolist()]
+        if self.explained is not None:
+            more = in_columns(self.explained, self.classes)
+            names, columns = [*names, *more], [*columns, *more.values()]
         text = io.StringIO(newline="")
         writer = csv.writer(text, lineterminator="\n")
         several = len(self.ids.names) > 1
@@ -76,19 +95,27 @@ def load_own_part(party: PartyFile, path: str | Path, job: Job | None) -> PartFi
 
 
 def predict_batch(
-    file: PartFile, frame: Frame, seat: Seat, folder: str | Path
+    file: PartFile, frame: Frame, seat: Seat, folder: str | Path, *, explain: bool = False
 ) -> tuple[PartyReport, Predictions | None]:
     """Take part in predicting a batch; the recipient gets the predictions, the others None.
 
     Where the job aligns rows, those that all have are predicted; alignments are counted in a
-    folder.
+    folder. If the recipient says `explain`, it gets what contributes to them, too.
     """
     job, ids, common = seat.job, frame.ids, None
     assert ids is not None
+    if explain:
+        check_asks(job, seat.name)
     alignments = alignments_of(job, ids, folder)
     with seat.meet() as channel:
         started = time.perf_counter()
-        statement = Statement.of(job, command="predict", model=file.model, aligned=alignments.count)
+        statement = Statement.of(
+            job,
+            command="predict",
+            model=file.model,
+            aligned=alignments.count,
+            explain=explain,
+        )
         purpose = agree_on_purpose(channel, job, statement)
         if job.align:
             common = find_common(channel, job, purpose, ids, alignments, seat.tell)
@@ -99,15 +126,17 @@ def predict_batch(
 
         classes: tuple[str, ...] = ()
 
-        def program(runtime: Party, columns: FloatArray) -> FloatArray | None:
+        def program(runtime: Party, columns: FloatArray) -> FloatArray | Explained | None:
             nonlocal classes
             if common is None:
                 digest = digest_of(ids, agreement.run)
                 refuse_other_ids(runtime, job.names, digest, channel)
-            query = job.query(frame.n_samples)
+            features = len(agreement.features) if agreement.explain else None
+            query = job.query(frame.n_samples, features)
             unit = tell_unit(runtime, query, file.part)
             classes = tell_classes(runtime, channel, job, file)
-            return predict(runtime, query, job.names, file.part, columns, unit)
+            run = predict_explained if agreement.explain else predict
+            return run(runtime, query, job.names, file.part, columns, unit)
 
         index = job.names.index(seat.name)
         record = run_party(program, index, job.names, frame.columns, channel)
@@ -119,11 +148,7 @@ def predict_batch(
         seconds=time.perf_counter() - started,
         alignment=None if common is None else common.report,
     )
-    values = record.result
-    if values is None:
+    if record.result is None:
         return report, None
-    if common is None:
-        return report, Predictions(ids, values, classes)
-    as_in_our_table = np.argsort(common.rows)
-    chosen = ids.take(common.rows[as_in_our_table])
-    return report, Predictions(chosen, values[..., as_in_our_table], classes)
+    found = Predictions.of(ids if common is None else ids.take(common.rows), record.result, classes)
+    return report, found if common is None else found.take(np.argsort(common.rows))

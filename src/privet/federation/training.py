@@ -66,10 +66,10 @@ def train_part(party: PartyFile, seat: Seat, *, restart: bool = False) -> tuple[
         )
         agreement = agree_on_rows(channel, job, purpose, holding)
         program = _Training(job, agreement, own, seat.tell, channel)
-        if program.left:
-            if job.keep_indicators and dealt is None:
+        if not job.is_done_after(agreement.stage[0]):
+            if program.left and job.keep_indicators and dealt is None:
                 program.keep(Keeper(str(own.kept), own.data.columns, own.ids, seat.tell))
-            elif job.keep_indicators:
+            elif program.left and job.keep_indicators:
                 text = "correlations are dealt ahead: no indicators are kept, or used again"
                 seat.tell(Event("kept", text, {"owners": []}))
             source = None if dealt is None else dealt.take(channel, job, agreement)
@@ -157,7 +157,7 @@ class _Training:
         if done:
             text = f"{done} of {tables} tables are there from an earlier run"
             self._tell(Event("resumed", text, {"tables": done}))
-        if done == tables:
+        if done == tables and not self._plan.explains:
             return
         cost = estimate(self._federation, self._plan, done)
         self._tell(

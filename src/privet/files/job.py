@@ -31,7 +31,7 @@ from pydantic import Field, model_validator
 from typing_extensions import Self
 
 from privet.boosting.federation import MOST_PREDICTION_BITS, SUITES, Federation, cuts_of
-from privet.boosting.inference import Query
+from privet.boosting.inference import ExplainBy, Query
 from privet.boosting.model import Feature
 from privet.boosting.trainer import DEFAULT_PROTOCOL
 from privet.config import Config, check_name
@@ -65,6 +65,9 @@ class Job(Config):
     """Whether all learn the training loss, table by table: the mean squared residual, of several
     classes their sum, in a regression relative to the square of the label's unit, which only its
     holder knows."""
+    explain: ExplainBy | None = None
+    """What the recipient may have beside predictions: what each "feature" contributes to a score,
+    or what all features of each "participant" do. Nothing, if the job does not say."""
     cuts: Cuts | None = None
     """What all learn of how many cuts each column has: "exact", "rounded" (up to 1, 3, 7, 15, ...)
     or "hidden". The fewer cuts, the less there is to compute. The protocol `masked` has "rounded"
@@ -110,6 +113,10 @@ class Job(Config):
             raise ValueError(f"reveal_loss: the protocol {self.protocol} has no loss; use masked")
         if self.weighted and not SUITES[self.protocol].has_weights:
             raise ValueError(f"weighted: the protocol {self.protocol} has no weights; use masked")
+        if self.explain and not SUITES[self.protocol].explains:
+            raise ValueError(
+                f"explain: the protocol {self.protocol} derives no contributions; use masked"
+            )
         if self.keep_indicators and not SUITES[self.protocol].publishes:
             raise ValueError(
                 f"keep_indicators: the protocol {self.protocol} publishes none; use masked"
@@ -163,6 +170,13 @@ class Job(Config):
         except ParameterError as error:
             raise ParameterError(f"params.{error}") from None
 
+    def is_done_after(self, tables: int) -> bool:
+        """Tell whether a training has nothing left to compute after so many tables.
+
+        What explains scores is derived when all tables are there, and in no checkpoint.
+        """
+        return tables == self.hyper_parameters().tables and self.explain is None
+
     def _contacts(self) -> dict[str, Contact]:
         participants: dict[str, Contact] = {
             participant.name: participant for participant in self.participants
@@ -208,11 +222,15 @@ class Job(Config):
             prediction_bits=self.revealed_bits,
             weighted=self.weighted,
             reveal_loss=self.reveal_loss,
+            explains=self.explain is not None,
             cut_counts=cut_counts,
         )
 
-    def query(self, samples: int) -> Query:
-        """Return what all know of a batch to predict."""
+    def query(self, samples: int, explained: int | None = None) -> Query:
+        """Return what all know of a batch to predict.
+
+        If it is to be explained: of so many features, that all participants have together.
+        """
         params = self.hyper_parameters()
         return Query(
             protocol=self.protocol,
@@ -221,6 +239,8 @@ class Job(Config):
             active=self.active,
             recipient=self.recipient_index,
             prediction_bits=self.revealed_bits,
+            explain=None if explained is None else self.explain,
+            n_features=explained or 0,
         )
 
     def work(self) -> dict[str, Any]:
@@ -233,6 +253,7 @@ class Job(Config):
             "active": self.names[self.active],
             "weighted": self.weighted,
             "reveal_loss": self.reveal_loss,
+            "explain": self.explain,
             "cuts": self.told_cuts,
             "keep_indicators": self.keep_indicators,
             "prediction_bits": self.revealed_bits,

@@ -1,7 +1,7 @@
 """One participant's part of a model as a file: its own, to be kept from the others.
 
-It holds the participant's thresholds, the categories of its columns, and its shares of the leaf
-values. Whoever has all parts has the model.
+It holds the participant's thresholds, the categories of its columns, its shares of the leaf values
+and, where the job explains scores, of contributions. Whoever has all parts has the model.
 """
 
 from __future__ import annotations
@@ -102,6 +102,8 @@ def load_part(path: str | Path) -> PartFile:
             raise ModelError("its name is not that of its content")
         if [f.owner for f in file.part.features if f.owner not in file.job.names]:
             raise ModelError("features of somebody who takes no part in the job")
+        if (part.reasons is not None) != (file.job.explain is not None):
+            raise ModelError("it explains scores and its job does not say so, or the reverse")
     except InputError as error:
         raise ModelError(f"{path}: damaged: {error}") from None
     return file

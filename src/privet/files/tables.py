@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
+import numpy.typing as npt
 from pydantic import FailFast, Field
 
 from privet.boosting.model import Feature
-from privet.boosting.part import LabelUnit, ModelPart
+from privet.boosting.part import LabelUnit, ModelPart, PartReasons
 from privet.config import Checked
 from privet.errors import ModelError
 from privet.files.records import FeatureRecord, Name
@@ -41,6 +42,8 @@ class PartHeader(Checked):
     depth: Annotated[int, Field(ge=1, le=10)]
     outputs: Annotated[int, Field(ge=1, le=MOST_OUTPUTS)]
     """How many scores the model gives a sample."""
+    explains: bool = False
+    """Whether tables hold what explains scores."""
 
     @classmethod
     def of(cls, part: ModelPart) -> PartHeader:
@@ -55,15 +58,25 @@ class PartHeader(Checked):
             unit=None if unit is None else UnitRecord(start=list(unit.start), scale=unit.scale),
             depth=part.depth,
             outputs=part.leaf_shares.shape[1],
+            explains=part.reasons is not None,
         )
 
     def columns(self) -> Columns:
         """Return what a table's row holds: -1 and NaN stand for tests that are not ours."""
+        depth, outputs, leaves = self.depth, self.outputs, 1 << self.depth
+        columns = (
+            Column("feature", np.dtype(np.int32), (depth,)),
+            Column("bucket", np.dtype(np.int16), (depth,)),
+            Column("threshold", np.dtype(np.float64), (depth,)),
+            Column("leaf_share", np.dtype(np.uint32), (outputs, leaves)),
+        )
+        if not self.explains:
+            return columns
         return (
-            Column("feature", np.dtype(np.int32), (self.depth,)),
-            Column("bucket", np.dtype(np.int16), (self.depth,)),
-            Column("threshold", np.dtype(np.float64), (self.depth,)),
-            Column("leaf_share", np.dtype(np.uint32), (self.outputs, 1 << self.depth)),
+            *columns,
+            Column("pass_share", np.dtype(np.float64), (depth,)),
+            Column("contribution_share", np.dtype(np.uint32), (outputs, depth, leaves)),
+            Column("mean_share", np.dtype(np.uint32), (outputs,)),
         )
 
 
@@ -75,16 +88,20 @@ def table_bytes(depth: int, outputs: int) -> int:
 def write_tables(part: ModelPart, first: int = 0) -> bytes:
     """Return the tables of a part from one on, each as a batch."""
     columns = PartHeader.of(part).columns()
+    values: dict[str, npt.NDArray[Any]] = {
+        "feature": part.feature.astype(np.int32),
+        "bucket": part.bucket.astype(np.int16),
+        "threshold": part.threshold,
+        "leaf_share": part.leaf_shares,
+    }
+    if part.reasons is not None:
+        values |= {
+            "pass_share": part.reasons.pass_share,
+            "contribution_share": part.reasons.contributions,
+            "mean_share": part.reasons.means,
+        }
     return b"".join(
-        batch_of(
-            {
-                "feature": part.feature[[table]].astype(np.int32),
-                "bucket": part.bucket[[table]].astype(np.int16),
-                "threshold": part.threshold[[table]],
-                "leaf_share": part.leaf_shares[[table]],
-            },
-            columns,
-        )
+        batch_of({name: array[[table]] for name, array in values.items()}, columns)
         for table in range(first, part.n_tables)
     )
 
@@ -95,7 +112,7 @@ def read_part(header: PartHeader, tables: Sequence[Values]) -> ModelPart:
         raise ModelError(f"{len(tables)} tables, and there are 1 to {MOST_TABLES}")
     if any(len(values) != 1 for table in tables for values in table.values()):
         raise ModelError("a batch that is not one table")
-    feature, bucket, threshold, leaves = (
+    feature, bucket, threshold, leaves, *more = (
         np.concatenate([table[column.name] for table in tables]) for column in header.columns()
     )
     features = tuple(Feature(f.name, f.owner) for f in header.features)
@@ -107,6 +124,11 @@ def read_part(header: PartHeader, tables: Sequence[Values]) -> ModelPart:
     if bucket.min() < -1 or bucket.max() >= _MOST_BUCKETS:
         raise ModelError("a test names a bucket that cannot be")
     objective_with(header.task, header.outputs)
+    reasons = None
+    if more:
+        reasons = PartReasons(*more)
+        if not np.array_equal((reasons.pass_share >= 0) & (reasons.pass_share <= 1), ours):
+            raise ModelError(f"shares of rows that pass other tests than {header.party}'s")
     unit = header.unit
     if unit is not None and len(unit.start) != header.outputs:
         raise ModelError(f"{len(unit.start)} starts of {header.outputs} scores")
@@ -121,4 +143,5 @@ def read_part(header: PartHeader, tables: Sequence[Values]) -> ModelPart:
         leaf_shares=leaves,
         fraction_bits=header.fraction_bits,
         unit=None if unit is None else LabelUnit(tuple(unit.start), unit.scale),
+        reasons=reasons,
     )

@@ -1,0 +1,215 @@
+"""Explained predictions of a federation: the recipient asks, and alone gets to see them."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from privet.boosting import derivation, reasons
+from privet.boosting.estimate import estimate
+from privet.boosting.reasons import explain
+from privet.cli.app import app
+from privet.errors import ParameterError, PeerError, PeerMisbehavedError
+from privet.federation.ids import refuse_other_ids
+from privet.federation.prediction import Predictions
+from privet.files.job import Job
+from privet.files.part_file import load_part
+from privet.laboratory.local_federation import LocalFederation
+from privet.runtime.counter import Counter
+from tests.federation.harness import (
+    N_SAMPLES,
+    NAMES,
+    align,
+    change,
+    common_rows,
+    deal_for,
+    model_in_the_clear,
+    model_of,
+    prepare,
+    rows,
+    run,
+)
+from tests.federation.test_several_classes import NAMES as CLASSES
+from tests.federation.test_several_classes import name_classes
+from tests.federation.test_training import KilledError, last_common
+
+ROUNDING = 2**-10
+
+
+def explaining(folder: Path, by: str = "feature", **job: Any) -> LocalFederation:
+    local = prepare(folder, **job)
+    change(local.job, ("[params]", f'explain = "{by}"\n[params]'))
+    return local
+
+
+def columns_of(predictions: Predictions) -> dict[str, list[str]]:
+    """Return what the recipient's file says, by column."""
+    lines = list(csv.reader(io.StringIO(predictions.to_csv().decode())))
+    return {name: [line[k] for line in lines[1:]] for k, name in enumerate(lines[0])}
+
+
+def numbers(columns: dict[str, list[str]], names: list[str]) -> Any:
+    return np.array([[float(cell) for cell in columns[name]] for name in names])
+
+
+@pytest.mark.parametrize("recipient", ["bank", "shop"])
+@pytest.mark.parametrize("by", ["feature", "participant"])
+def test_training_and_prediction(tmp_path: Path, recipient: str, by: str) -> None:
+    local = explaining(tmp_path, by, task="regression", recipient=recipient)
+    trained = run(local, "train").checked()
+    for name in NAMES:
+        assert {r.what for r in trained[name][0].reveals}.isdisjoint({"contributions and base"})
+    model = model_of(local)
+    assert model.pass_share is not None
+    plain = run(local, "predict").checked()[recipient][1]
+    found = run(local, "predict", explain=(recipient,)).checked()
+    predictions = found[recipient][1]
+    assert found[next(n for n in NAMES if n != recipient)][1] is None
+    assert np.array_equal(plain.values, predictions.values)
+
+    exact = explain(model, rows(2, 7).columns)
+    expected, names = exact.contributions[0], ["a", "b", "c", "d", "e"]
+    if by == "participant":
+        owners = [feature.owner for feature in model.features]
+        expected = np.array([expected[[o == n for o in owners]].sum(axis=0) for n in NAMES])
+        names = list(NAMES)
+    columns = columns_of(predictions)
+    of_each = [f"contribution of {name}" for name in names]
+    assert list(columns) == ["id", "prediction", *of_each, "base"]
+    shown, base = numbers(columns, of_each), numbers(columns, ["base"])
+    unit = load_part(local.part("shop")).part.unit
+    assert unit is not None
+    # Each is rounded to half of that, and gets a part of what rounding leaves over.
+    assert np.abs(shown - expected).max() <= 2 * unit.scale * 2**-12
+    assert np.abs(base - exact.base).max() <= unit.scale * 2**-12
+    assert np.abs(base[0] + shown.sum(axis=0) - predictions.values).max() < 1e-12
+    for name in NAMES:
+        reveals = {r.what: r for r in found[name][0].reveals}
+        assert reveals["contributions and base"].to == [recipient]
+        assert reveals["contributions and base"].count == 7 * len(names) + 1
+        assert reveals["predictions"].count == 7
+
+
+def test_of_several_classes(tmp_path: Path) -> None:
+    local = explaining(tmp_path)
+    change(local.job, ("[params]", "classes = 3\n[params]"))
+    name_classes(local.folder / "shop" / "train.csv")
+    run(local, "train").checked()
+    predictions = run(local, "predict", explain=("shop",)).checked()["shop"][1]
+    columns = columns_of(predictions)
+    exact = explain(model_of(local), rows(2, 7).columns)
+    for k, kind in enumerate(CLASSES):
+        of_each = [f"contribution of {name} to {kind}" for name in "abcde"]
+        assert np.abs(numbers(columns, of_each) - exact.contributions[k]).max() <= 2 * ROUNDING
+        assert np.abs(numbers(columns, [f"base of {kind}"]) - exact.base[k]).max() <= ROUNDING
+
+
+def test_aligned_rows_are_explained_in_the_recipients_order(tmp_path: Path) -> None:
+    local = explaining(tmp_path)
+    align(local)
+    run(local, "train").checked()
+    frames = common_rows(local)
+    # Of the rows that all have, and no others.
+    shares = model_in_the_clear(local, frames).pass_share
+    model = model_of(local)
+    assert model.pass_share is not None
+    assert shares is not None
+    assert np.array_equal(model.pass_share, shares)
+    predictions = run(local, "predict", explain=("shop",)).checked()["shop"][1]
+    frames = common_rows(local, "new.csv")
+    exact = explain(model, np.concatenate([frame.columns for frame in frames.values()]))
+    columns = columns_of(predictions)
+    order = [frames["shop"].ids.tolist().index(key) for key in columns["id"]]  # type: ignore[union-attr]
+    shown = numbers(columns, [f"contribution of {name}" for name in "abcde"])
+    assert np.abs(shown - exact.contributions[0][:, order]).max() <= 2 * ROUNDING
+
+
+def test_who_may_ask(tmp_path: Path) -> None:
+    """The recipient, if the job says so; it is told before anybody is met."""
+    local = prepare(tmp_path)
+    run(local, "train").checked()
+    found = run(local, "predict", explain=("shop",), wait=5)
+    assert isinstance(found.errors["shop"], ParameterError)
+    assert "the job 'rehearsal' has no explanations; agree on" in str(found.errors["shop"])
+    assert isinstance(found.errors["bank"], PeerError)
+    assert not [e for e in found.events.get("shop", []) if e.kind == "listening"]
+
+
+def test_nobody_but_the_recipient_asks(tmp_path: Path) -> None:
+    local = explaining(tmp_path)
+    run(local, "train").checked()
+    found = run(local, "predict", explain=("bank",), wait=5)
+    assert isinstance(found.errors["bank"], ParameterError)
+    assert "explain: is for shop to ask" in str(found.errors["bank"])
+
+
+def test_a_recipient_cannot_have_what_the_job_has_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    local = prepare(tmp_path)
+    run(local, "train").checked()
+    monkeypatch.setattr("privet.federation.prediction.check_asks", lambda *_: None)
+    found = run(local, "predict", explain=("shop",))
+    for name in ("bank", "dealer"):
+        assert isinstance(found.errors[name], PeerMisbehavedError)
+        assert "wants explanations, which the job does not have" in str(found.errors[name])
+
+
+def test_a_training_that_was_cut_short_after_its_last_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All tables are there, and nothing that explains them: that alone is done again."""
+    local = explaining(tmp_path)
+    both_there = threading.Barrier(2, timeout=20)
+    original = reasons.pass_shares
+
+    def ends(*arguments: Any) -> Any:
+        both_there.wait()
+        raise KilledError
+
+    monkeypatch.setattr(derivation, "pass_shares", ends)
+    first = run(local, "train")
+    assert all(isinstance(first.errors[name], KilledError) for name in NAMES)
+    assert last_common(local) == 3
+    monkeypatch.setattr(derivation, "pass_shares", original)
+    second = run(local, "train")
+    reports = [second.checked()[name][0] for name in NAMES]
+    job = Job.read(local.job)
+    federation = job.federation(model_of(local).features, (7,) * 5)
+    cost = estimate(federation, federation.plan(N_SAMPLES), done=3)
+    assert {report.resumed_from for report in reports} == {3}
+    comparing = Counter(len(NAMES))
+    refuse_other_ids(comparing, NAMES, None, None)
+    assert {report.rounds for report in reports} == {comparing.total.rounds + cost.rounds}
+    assert cost.rounds == 3
+    run(local, "predict", explain=("shop",)).checked()
+
+
+def test_correlations_dealt_ahead(tmp_path: Path) -> None:
+    local = explaining(tmp_path)
+    deal_for(local)
+    run(local, "train", absent=("dealer",)).checked()
+    assert model_of(local).pass_share is not None
+
+
+def test_what_inspect_shows(tmp_path: Path) -> None:
+    local = explaining(tmp_path, "participant")
+    run(local, "train").checked()
+    shown = CliRunner().invoke(app, ["inspect", str(local.part("bank")), "--json"])
+    assert json.loads(shown.output)["explain"] == "participant"
+    shown = CliRunner().invoke(app, ["inspect", str(local.part("bank"))])
+    assert "explains predictions, by participant" in shown.output
+
+
+def test_a_job_of_the_papers_protocol_cannot_explain(tmp_path: Path) -> None:
+    local = explaining(tmp_path, protocol="paper")
+    with pytest.raises(ParameterError, match="explain: the protocol paper derives no"):
+        Job.read(local.job)

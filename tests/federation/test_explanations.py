@@ -18,15 +18,19 @@ from privet.boosting.estimate import estimate
 from privet.boosting.reasons import explain
 from privet.cli.app import app
 from privet.errors import ParameterError, PeerError, PeerMisbehavedError
+from privet.federation.http import endpoint
 from privet.federation.ids import refuse_other_ids
 from privet.federation.prediction import Predictions
+from privet.federation.request_queue import RequestQueue
 from privet.files.job import Job
 from privet.files.part_file import load_part
 from privet.laboratory.local_federation import LocalFederation
 from privet.runtime.counter import Counter
+from privet.terms.objectives import sigmoid
 from tests.federation.harness import (
     N_SAMPLES,
     NAMES,
+    Run,
     align,
     change,
     common_rows,
@@ -37,6 +41,7 @@ from tests.federation.harness import (
     rows,
     run,
 )
+from tests.federation.test_serving import Service, post
 from tests.federation.test_several_classes import NAMES as CLASSES
 from tests.federation.test_several_classes import name_classes
 from tests.federation.test_training import KilledError, last_common
@@ -151,6 +156,15 @@ def test_nobody_but_the_recipient_asks(tmp_path: Path) -> None:
     assert "explain: is for shop to ask" in str(found.errors["bank"])
 
 
+def check_refused(found: Run) -> None:
+    """See that whoever was not told by another that it gave up says why."""
+    errors = [found.errors[name] for name in ("bank", "dealer")]
+    assert all(isinstance(error, PeerError) for error in errors)
+    why = [str(error) for error in errors if isinstance(error, PeerMisbehavedError)]
+    assert why
+    assert all("wants explanations, which the job does not have" in text for text in why)
+
+
 def test_a_recipient_cannot_have_what_the_job_has_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -158,9 +172,7 @@ def test_a_recipient_cannot_have_what_the_job_has_not(
     run(local, "train").checked()
     monkeypatch.setattr("privet.federation.prediction.check_asks", lambda *_: None)
     found = run(local, "predict", explain=("shop",))
-    for name in ("bank", "dealer"):
-        assert isinstance(found.errors[name], PeerMisbehavedError)
-        assert "wants explanations, which the job does not have" in str(found.errors[name])
+    check_refused(found)
 
 
 def test_a_training_that_was_cut_short_after_its_last_table(
@@ -213,3 +225,78 @@ def test_a_job_of_the_papers_protocol_cannot_explain(tmp_path: Path) -> None:
     local = explaining(tmp_path, protocol="paper")
     with pytest.raises(ParameterError, match="explain: the protocol paper derives no"):
         Job.read(local.job)
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> LocalFederation:
+    local = explaining(tmp_path_factory.mktemp("served"))
+    run(local, "train").checked()
+    return local
+
+
+@pytest.mark.parametrize("aligned", [False, True])
+def test_a_service_explains_to_who_asks(tmp_path: Path, aligned: bool) -> None:
+    local = explaining(tmp_path)
+    if aligned:
+        align(local)
+    run(local, "train").checked()
+    service = Service(local, explains=True)
+    with endpoint("127.0.0.1", 0, service.queue, {}) as port:
+        plain = post(port, {"ids": ["1-17", "1-10"]})[1]
+        status, answer = post(port, {"ids": ["1-17", "1-10"], "explain": True})
+        status_of_unknown, _ = post(port, {"ids": ["1-17", "moon"], "explain": True})
+    service.queue.close("the test is over")
+    reveals = service.ended().checked()["bank"]
+    assert (status, status_of_unknown) == (200, 404)
+    assert answer["probabilities"] == plain["probabilities"]
+    assert "contributions" not in plain
+    exact = explain(service.model, rows(1).columns[:, [17, 10]])
+    assert list(answer["contributions"]) == list("abcde")
+    shown = np.array(list(answer["contributions"].values()))
+    assert np.abs(shown - exact.contributions[0]).max() <= 2 * ROUNDING
+    score = np.array(answer["base"]) + shown.sum(axis=0)
+    assert sigmoid(score) == pytest.approx([pair[1] for pair in answer["probabilities"]], abs=1e-12)
+    (told,) = [reveal for reveal in reveals if reveal.what == "contributions and base"]
+    # Of two rows, and of the one that is known in the last request; the base with each batch.
+    assert (told.to, told.count) == (["shop"], 5 * (2 + 1) + 2)
+
+
+def test_of_requests_that_are_taken_together_each_gets_what_it_asks_for(
+    served: LocalFederation,
+) -> None:
+    service = Service(served, explains=True)
+    asked: dict[str, Any] = {}
+
+    def ask(number: int) -> None:
+        found = service.queue.ask([f"1-{number}"], explain=number % 2 == 0)
+        asked[f"1-{number}"] = found
+
+    threads = [threading.Thread(target=ask, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    service.queue.close("the test is over")
+    service.ended().checked()
+    exact = explain(service.model, rows(1).columns[:, :8]).contributions[0]
+    for number in range(0, 8, 2):
+        explained = asked[f"1-{number}"].explained
+        found = explained.explanation.contributions[0, :, 0]
+        assert np.abs(found - exact[:, number]).max() <= 2 * ROUNDING
+
+
+def test_a_service_of_a_job_without_explanations_refuses_them() -> None:
+    with endpoint("127.0.0.1", 0, RequestQueue(), {}) as port:
+        for body in ({"ids": ["a"], "explain": True}, {"ids": ["a"], "explain": "yes"}):
+            status, answer = post(port, body)
+            assert status == 400
+            assert "explain" in answer["error"]
+
+
+def test_a_served_recipient_cannot_have_what_the_job_has_not(tmp_path: Path) -> None:
+    local = prepare(tmp_path)
+    run(local, "train").checked()
+    service = Service(local, explains=True)
+    service.queue.ask(["1-1"], explain=True)
+    found = service.ended()
+    check_refused(found)

@@ -28,8 +28,8 @@ from tests.federation.harness import Run, model_of, prepare, rows, run
 class Service:
     """A federation that serves, and its endpoint."""
 
-    def __init__(self, local: LocalFederation) -> None:
-        self.queue = RequestQueue()
+    def __init__(self, local: LocalFederation, *, explains: bool = False) -> None:
+        self.queue = RequestQueue(explains=explains)
         self.model: Model = model_of(local)
         self.found: Run | None = None
         ready = threading.Barrier(1 + len(local.names))

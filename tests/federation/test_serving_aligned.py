@@ -81,7 +81,8 @@ def test_the_others_are_told_positions(
             answers.append((peer, due.shape))
         return array(self, peer, due, *tag)
 
-    monkeypatch.setattr("privet.federation.serving.receive", listening)
+    for module in ("serving", "service"):
+        monkeypatch.setattr(f"privet.federation.{module}.receive", listening)
     service = Service(trained)
     monkeypatch.setattr(SocketChannel, "receive", receiving)
     asked = service.queue.ask(["1-17", "1-0", "1-10"])
@@ -91,12 +92,12 @@ def test_the_others_are_told_positions(
     service.ended().checked()
     assert list(asked.unknown) == ["1-0"]
     batches = {
-        name: [message for message in told[name] if message not in (b"", b"stop")]
+        name: [message for message in told[name] if message not in (b"p", b"stop")]
         for name in ("bank", "telecom")
     }
-    assert [len(message) for message in batches["bank"]] == [2 * 4]
+    assert [len(message) for message in batches["bank"]] == [1 + 2 * 4]
     assert batches["bank"] == batches["telecom"]
-    assert set(told["dealer"]) == {b"2", b"0", b"stop"}
+    assert set(told["dealer"]) == {b"p2", b"p0", b"stop"}
     assert {shape for _, shape in answers} == {(0,)}
     assert {peer for peer, _ in answers} == {"bank", "telecom"}
 

@@ -421,6 +421,7 @@ def test_the_loss_is_revealed_where_all_agreed(tmp_path: Path, task: str) -> Non
             bucket=model.bucket[: table + 1],
             threshold=model.threshold[: table + 1],
             leaf_values=model.leaf_values[: table + 1],
+            pass_share=None,
         )
         scores.append(part.score(rows(1).columns))
     if task == "classification":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -35,7 +36,8 @@ def test_two_batches_of_the_same_rows(tmp_path: Path, monkeypatch: pytest.Monkey
         return message
 
     monkeypatch.setattr(Prg, "_bytes", watched)
-    monkeypatch.setattr("privet.federation.serving.receive", listening)
+    for module in ("serving", "service"):
+        monkeypatch.setattr(f"privet.federation.{module}.receive", listening)
     service = Service(local)
     for _ in range(2):
         service.queue.ask(["1-3", "1-7", "1-12"])
@@ -46,4 +48,4 @@ def test_two_batches_of_the_same_rows(tmp_path: Path, monkeypatch: pytest.Monkey
     to_dealer = [message for name, message in told if name == "dealer"]
     assert to_dealer
     assert not [message for message in to_dealer if b"1-" in message]
-    assert all(message.isdigit() or message == b"stop" for message in to_dealer)
+    assert all(re.fullmatch(rb"p[0-9]+|stop", message) for message in to_dealer)

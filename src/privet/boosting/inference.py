@@ -190,6 +190,19 @@ def predict_explained(
     )
 
 
+def answer(
+    runtime: Runtime,
+    query: Query,
+    parties: Sequence[str],
+    part: ModelPart | None,
+    columns: FloatArray | None,
+    unit: LabelUnit | None,
+) -> FloatArray | Explained | None:
+    """Predict, and explain the predictions if the query says by what."""
+    run = predict if query.explain is None else predict_explained
+    return run(runtime, query, parties, part, columns, unit)
+
+
 def _applied(
     query: Query, parties: Sequence[str], part: ModelPart | None, columns: FloatArray | None
 ) -> tuple[AppliedTests, Share]:

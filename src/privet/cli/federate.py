@@ -244,7 +244,7 @@ def serve(
             tell(Event("done", "the recipient has ended the service"))
             return
         host, port = parse_address(http, lowest=0)
-        queue = RequestQueue()
+        queue = RequestQueue(explains=agreed.explain is not None)
         about, parts = {"job": agreed.name, "model": file.model}, agreed.ids.parts
         with endpoint(host, port, queue, about, parts) as found:
             tell(Event("http", f"asking is on http://{host}:{found}/predict", {"port": found}))

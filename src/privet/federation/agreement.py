@@ -43,6 +43,8 @@ UNLIKE_MACHINES = (
     "participants would multiply shares with different numbers and train noise: install the same "
     "release of this software everywhere, and report it if that is what differs already"
 )
+NOT_AGREED = "wants explanations, which the job does not have"
+"""What is said of a recipient that asks for what it may not have."""
 Command = Literal["align", "train", "predict", "serve", "export"]
 
 
@@ -191,7 +193,7 @@ def _asks_for_reasons(job: Job, purpose: Purpose) -> bool:
     """Tell whether the recipient wants predictions explained; raise if the job has it not told."""
     recipient = job.names[job.recipient_index]
     if purpose.statements[recipient].explain and job.explain is None:
-        raise PeerMisbehavedError(recipient, "wants explanations, which the job does not have")
+        raise PeerMisbehavedError(recipient, NOT_AGREED)
     return purpose.statements[recipient].explain
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from privet.boosting.inference import predict, predict_explained, tell_unit
+from privet.boosting.inference import answer, tell_unit
 from privet.federation.agreement import (
     Agreement,
     Holding,
@@ -17,7 +17,7 @@ from privet.federation.common_rows import assist
 from privet.federation.events import Event
 from privet.federation.ids import refuse_other_ids
 from privet.federation.keeping import receive_seeds
-from privet.federation.serving import DealerOfService
+from privet.federation.service import DealerOfService
 from privet.federation.session import Seat
 from privet.files.job import Job
 from privet.runtime.roles import Program, run_dealer
@@ -59,14 +59,13 @@ def _program(job: Job, agreement: Agreement, channel: Channel) -> Program:
             plan, keeping = receive_seeds(channel, federation, agreement.samples)
         return training_program(federation, plan, done, channel, keeping, aligned=job.align)
     if agreement.command == "serve":
-        return DealerOfService(job, channel)
+        return DealerOfService(job, channel, len(agreement.features))
     query = job.query(agreement.samples, len(agreement.features) if agreement.explain else None)
 
     def prediction(runtime: Runtime, _: None) -> None:
         if not job.align:
             refuse_other_ids(runtime, job.names, None, channel)
         unit = tell_unit(runtime, query, None)
-        run = predict_explained if agreement.explain else predict
-        run(runtime, query, job.names, None, None, unit)
+        answer(runtime, query, job.names, None, None, unit)
 
     return prediction

@@ -4,6 +4,9 @@
                                                  {"classes": ["no", "yes"],
                                                   "predictions": ["yes", "no"],
                                                   "probabilities": [[0.07, 0.93], [0.92, 0.08]]}
+                   {"ids": ["17"],           beside these, if the job has explanations,
+                    "explain": true}             {"contributions": {"age": [1.4], "income": [0.9]},
+                                                  "base": 0.3}
                                              404 {"error": ..., "unknown": {"4": ["shop"]}}
     GET  /health                             200 {"status": "ok", ...}
 
@@ -28,11 +31,12 @@ from typing import Any
 
 from pydantic import Field, ValidationError
 
-from privet.arrays import FloatArray
-from privet.config import Checked, explain
+from privet.config import Checked
+from privet.config import explain as complaint
 from privet.errors import ParameterError, UnavailableError
 from privet.federation.classes import ByClass
-from privet.federation.request_queue import MOST_BYTES, Id, RequestQueue
+from privet.federation.explanations import as_json
+from privet.federation.request_queue import MOST_BYTES, Id, Request, RequestQueue
 from privet.files.records import Name
 
 _LOCAL = ("127.0.0.1", "localhost", "::1")
@@ -40,31 +44,37 @@ _LOCAL = ("127.0.0.1", "localhost", "::1")
 
 class _Ask(Checked):
     ids: list[Name] = Field(min_length=1, max_length=100_000)
+    explain: bool = False
 
 
 class _AskByParts(Checked):
     ids: list[list[Name]] = Field(min_length=1, max_length=100_000)
+    explain: bool = False
 
 
-def _read(body: bytes, parts: Sequence[str]) -> Sequence[Id]:
-    """Return the ids that somebody asks for."""
+def _read(body: bytes, parts: Sequence[str]) -> tuple[Sequence[Id], bool]:
+    """Return the ids that somebody asks for, and whether it wants explanations."""
     if len(parts) == 1:
-        return _Ask.model_validate_json(body).ids
-    ids = _AskByParts.model_validate_json(body).ids
-    if any(len(identity) != len(parts) for identity in ids):
+        asked = _Ask.model_validate_json(body)
+        return asked.ids, asked.explain
+    by_parts = _AskByParts.model_validate_json(body)
+    if any(len(identity) != len(parts) for identity in by_parts.ids):
         raise ParameterError(f"ids: each is a list of {', '.join(parts)}")
-    return ids
+    return by_parts.ids, by_parts.explain
 
 
-def _told(predictions: FloatArray, classes: tuple[str, ...]) -> dict[str, Any]:
-    if not classes:
-        return {"predictions": predictions.tolist()}
-    found = ByClass.of(classes, predictions)
-    return {
-        "classes": list(classes),
-        "predictions": found.likeliest(),
-        "probabilities": found.probabilities.tolist(),
-    }
+def _told(request: Request, classes: tuple[str, ...]) -> dict[str, Any]:
+    told: dict[str, Any] = {"predictions": request.predictions.tolist()}
+    if classes:
+        found = ByClass.of(classes, request.predictions)
+        told = {
+            "classes": list(classes),
+            "predictions": found.likeliest(),
+            "probabilities": found.probabilities.tolist(),
+        }
+    if request.explain and request.explained is not None:
+        told |= as_json(request.explained)
+    return told
 
 
 class _Server(ThreadingHTTPServer):
@@ -119,21 +129,23 @@ def endpoint(
                 self._answer(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, {"error": text})
                 return
             try:
-                ids = _read(self.rfile.read(int(length)), parts)
+                ids, explain = _read(self.rfile.read(int(length)), parts)
+                if explain and not queue.explains:
+                    raise ParameterError("explain: the job has no explanations")
             except ValidationError as error:
-                self._answer(HTTPStatus.BAD_REQUEST, {"error": explain(error)})
+                self._answer(HTTPStatus.BAD_REQUEST, {"error": complaint(error)})
                 return
             except ParameterError as error:
                 self._answer(HTTPStatus.BAD_REQUEST, {"error": str(error)})
                 return
-            request = queue.ask(ids)
+            request = queue.ask(ids, explain=explain)
             if request.failed:
                 self._answer(HTTPStatus.SERVICE_UNAVAILABLE, {"error": request.failed})
             elif request.unknown:
                 text = f"{len(request.unknown)} ids are not known to all participants"
                 self._answer(HTTPStatus.NOT_FOUND, {"error": text, "unknown": request.unknown})
             else:
-                self._answer(HTTPStatus.OK, _told(request.predictions, queue.classes))
+                self._answer(HTTPStatus.OK, _told(request, queue.classes))
 
         def _discard(self, length: str) -> None:
             """Take in a body that is too long, up to a point: who still sends does not listen."""

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from privet.arrays import FloatArray, IndexArray
-from privet.boosting.inference import Explained, predict, predict_explained, tell_unit
+from privet.boosting.inference import Explained, answer, tell_unit
 from privet.data.frame import Frame
 from privet.data.ids import Ids
 from privet.errors import ModelError
@@ -135,8 +135,7 @@ def predict_batch(
             query = job.query(frame.n_samples, features)
             unit = tell_unit(runtime, query, file.part)
             classes = tell_classes(runtime, channel, job, file)
-            run = predict_explained if agreement.explain else predict
-            return run(runtime, query, job.names, file.part, columns, unit)
+            return answer(runtime, query, job.names, file.part, columns, unit)
 
         index = job.names.index(seat.name)
         record = run_party(program, index, job.names, frame.columns, channel)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from privet.arrays import FloatArray
+from privet.boosting.inference import Explained
 
 MOST_ROWS = 10_000
 """Requests are taken together up to so many rows; a larger one goes alone."""
@@ -32,8 +33,12 @@ class Request:
     """Some ids that somebody wants predictions of."""
 
     ids: Sequence[Id]
+    explain: bool = False
+    """Whether it is to be told, too, what contributes to them."""
     predictions: FloatArray = field(default_factory=lambda: np.empty(0))
     """Values, or probabilities of the last of two classes; or of each of more: (K, ids)."""
+    explained: Explained | None = None
+    """What contributes to them, if that was asked for."""
     unknown: dict[str, list[str]] = field(default_factory=dict)
     """Ids that somebody does not have, and who, if that is known."""
     answered: threading.Event = field(default_factory=threading.Event)
@@ -59,7 +64,9 @@ class Served:
 class RequestQueue:
     """Where askers leave requests, and the participant that runs the protocol takes them."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, explains: bool = False) -> None:
+        self.explains = explains
+        """Whether explanations may be asked for."""
         self.served = Served()
         self.started = time.time()
         self.classes: tuple[str, ...] = ()
@@ -74,9 +81,10 @@ class RequestQueue:
         """Say that all participants are there."""
         self._open = True
 
-    def ask(self, ids: Sequence[Id]) -> Request:
+    def ask(self, ids: Sequence[Id], *, explain: bool = False) -> Request:
         """Leave a request and wait until it is answered."""
-        request = Request(ids)
+        assert self.explains or not explain
+        request = Request(ids, explain)
         with self._changed:
             if self._closed:
                 request.failed = self._closed

@@ -3,12 +3,12 @@
 A batch takes six delays of the network: the recipient names the ids; the others tell it which of
 them they have; it tells them which all have; then the three rounds of a prediction, of these. Where
 rows were aligned, it knows which ids all have and tells the others their positions: four delays.
+If one of a batch's requests wants explanations, all of the batch is explained.
 While nobody asks, the recipient sends an empty list every second, so that all find out who is gone.
 """
 
 from __future__ import annotations
 
-import re
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from privet.arrays import BoolArray, FloatArray, IndexArray
-from privet.boosting.inference import predict, tell_unit
+from privet.boosting.inference import Explained, answer, tell_unit
 from privet.data.frame import Frame
 from privet.data.ids import keys_of
 from privet.errors import PeerMisbehavedError
@@ -29,20 +29,19 @@ from privet.federation.events import Event
 from privet.federation.messages import pack, receive, send, unpack
 from privet.federation.party_report import Reveal, reveals
 from privet.federation.request_queue import Request, RequestQueue, parts_of
+from privet.federation.service import EXPLAIN, PREDICT, STOP, wants_reasons
 from privet.federation.session import Seat
 from privet.files.job import Job
 from privet.files.part_file import PartFile
-from privet.runtime.dealer import Dealer
 from privet.runtime.party import Party
 from privet.runtime.roles import DEALER, run_party
 from privet.transport.channel import Channel, Expected
 
 _PULSE_SECONDS = 1.0
-_STOP = b"stop"
 _POSITION = np.dtype("<u4")
 _NOTHING = Expected(np.dtype(np.uint8), (0,))
-Predict = Callable[[IndexArray], FloatArray | None]
-"""Predicts some of our rows, with the others."""
+Predict = Callable[[IndexArray, bool], FloatArray | Explained | None]
+"""Predicts some of our rows, with the others, and explains the predictions or not."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,7 +75,9 @@ def serve_part(
         if job.align:
             common = find_common(channel, job, purpose, frame.ids, alignments, seat.tell)
             frame = frame.take(common.rows)
-        agree_on_rows(channel, job, purpose, Holding(samples=0))
+        # What explains takes as many numbers from the dealer as there are features.
+        n_features = 0 if job.explain is None else len(file.part.own_features)
+        agree_on_rows(channel, job, purpose, Holding(samples=0, n_features=n_features))
         seat.tell(
             Event("serving", f"serving {frame.n_samples:,} rows", {"samples": frame.n_samples})
         )
@@ -120,10 +121,11 @@ class _Service(ABC):
             self._queue.classes = classes
         batch = self._lead if self._queue is not None else self._follow
 
-        def predicted(rows: IndexArray) -> FloatArray | None:
-            query = self._job.query(len(rows))
+        def predicted(rows: IndexArray, explain: bool) -> FloatArray | Explained | None:
+            part = self._file.part
+            query = self._job.query(len(rows), len(part.features) if explain else None)
             chosen = np.ascontiguousarray(columns[:, rows])
-            found = predict(runtime, query, self._job.names, self._file.part, chosen, unit)
+            found = answer(runtime, query, self._job.names, part, chosen, unit)
             runtime.ledger.compact()
             return found
 
@@ -132,12 +134,18 @@ class _Service(ABC):
                 pass
 
     @abstractmethod
-    def _ask(self, asked: Sequence[str], rows: IndexArray) -> _Known:
-        """Tell the others what is asked for; return who has it, as far as we learn that."""
+    def _ask(self, how: bytes, asked: Sequence[str], rows: IndexArray) -> _Known:
+        """Tell the others what is asked for; return who has it, as far as we learn that.
+
+        The message begins with how it is asked for.
+        """
 
     @abstractmethod
     def _understand(self, message: bytes) -> IndexArray:
-        """Return our rows that the recipient asks for, and that all have."""
+        """Return our rows that the recipient asks for, and that all have.
+
+        From its message, without how it begins.
+        """
 
     def _find(self, asked: Sequence[str]) -> IndexArray:
         """Return which of our rows have these keys; -1 where we have none."""
@@ -146,11 +154,12 @@ class _Service(ABC):
     def _follow(self, predicted: Predict) -> bool:
         """Answer one message of the recipient: a batch, a sign of life, or the end."""
         message = receive(self._channel, self._recipient)
-        if message == _STOP:
+        if message == STOP:
             return False
-        chosen = self._understand(message)
+        explain = wants_reasons(self._job, message)
+        chosen = self._understand(message[1:])
         if len(chosen):
-            predicted(chosen)
+            predicted(chosen, explain)
         return True
 
     def _lead(self, predicted: Predict) -> bool:
@@ -158,15 +167,17 @@ class _Service(ABC):
         assert self._queue is not None
         requests = self._queue.take(_PULSE_SECONDS)
         if not requests and self._queue.closed:
-            send(self._channel, [*self._peers, DEALER], _STOP)
+            send(self._channel, [*self._peers, DEALER], STOP)
             return False
         started = time.perf_counter()
         parts = [parts_of(identity) for request in requests for identity in request.ids]
         asked = keys_of(parts, self._job.ids.rules)
         rows = self._find(asked)
-        known = self._ask(asked, rows)
-        send(self._channel, [DEALER], str(np.count_nonzero(known.to_all)).encode())
-        found = predicted(rows[known.to_all]) if known.to_all.any() else None
+        explain = any(request.explain for request in requests)
+        how = EXPLAIN if explain else PREDICT
+        known = self._ask(how, asked, rows)
+        send(self._channel, [DEALER], how + str(np.count_nonzero(known.to_all)).encode())
+        found = predicted(rows[known.to_all], explain) if known.to_all.any() else None
         # The dealer answers when it is done with a batch, so that its silence is noticed, too.
         self._channel.receive(DEALER, _NOTHING)
         if requests:
@@ -177,19 +188,22 @@ class _Service(ABC):
         self,
         requests: Sequence[Request],
         known: _Known,
-        predictions: FloatArray | None,
+        found: FloatArray | Explained | None,
         seconds: float,
     ) -> None:
         """Give every request its own predictions, or the ids that somebody does not have."""
         assert self._queue is not None
         served = self._queue.served
         values = np.full((*self._of_a_row, len(known.to_all)), np.nan)
-        if predictions is not None:
-            values[..., known.to_all] = predictions
+        if found is not None:
+            values[..., known.to_all] = getattr(found, "predictions", found)
+        place = np.cumsum(known.to_all) - 1
         start = 0
         for request in requests:
             end = start + len(request.ids)
             request.predictions = values[..., start:end]
+            if isinstance(found, Explained) and known.to_all[start:end].all():
+                request.explained = found.take(place[start:end])
             for position in np.flatnonzero(~known.to_all[start:end]).tolist():
                 lacking = [n for n, has in known.by_name.items() if not has[start + position]]
                 request.unknown[", ".join(parts_of(request.ids[position]))] = lacking
@@ -204,8 +218,8 @@ class _Service(ABC):
 class _ServiceByIds(_Service):
     """Rows were not aligned: for every batch, participants find out which ids all have."""
 
-    def _ask(self, asked: Sequence[str], rows: IndexArray) -> _Known:
-        send(self._channel, self._peers, pack(asked))
+    def _ask(self, how: bytes, asked: Sequence[str], rows: IndexArray) -> _Known:
+        send(self._channel, self._peers, how + pack(asked))
         due = Expected(np.dtype(np.uint8), rows.shape)
         told = {peer: self._channel.receive(peer, due).astype(np.bool_) for peer in self._peers}
         told[self._channel.name] = rows >= 0
@@ -230,9 +244,9 @@ class _ServiceByIds(_Service):
 class _ServiceByPositions(_Service):
     """Rows were aligned: all have those that the recipient has, in the same order."""
 
-    def _ask(self, asked: Sequence[str], rows: IndexArray) -> _Known:
+    def _ask(self, how: bytes, asked: Sequence[str], rows: IndexArray) -> _Known:
         there = rows >= 0
-        send(self._channel, self._peers, rows[there].astype(_POSITION).tobytes())
+        send(self._channel, self._peers, how + rows[there].astype(_POSITION).tobytes())
         if not there.any():
             # A batch would show who is gone. Nothing to do does not, so the others answer.
             for peer in self._peers:
@@ -248,23 +262,3 @@ class _ServiceByPositions(_Service):
         elif rows.max() >= len(self._rows):
             raise PeerMisbehavedError(self._recipient, "asks for rows that are not common to all")
         return rows
-
-
-class DealerOfService:
-    """The program of the dealer, which learns how many rows a batch has."""
-
-    def __init__(self, job: Job, channel: Channel) -> None:
-        self._job = job
-        self._channel = channel
-
-    def __call__(self, runtime: Dealer, _: None) -> None:
-        """Deal batch after batch."""
-        recipient = self._job.names[self._job.recipient_index]
-        tell_unit(runtime, self._job.query(0), None)
-        with runtime.step("serve"):
-            while (message := receive(self._channel, recipient)) != _STOP:
-                if not re.fullmatch(rb"[0-9]{1,7}", message):
-                    raise PeerMisbehavedError(recipient, "asked for what is no number of rows")
-                if rows := int(message):
-                    predict(runtime, self._job.query(rows), self._job.names, None, None, None)
-                self._channel.send(recipient, np.empty(0, dtype=np.uint8))

@@ -1,0 +1,53 @@
+"""What the recipient says in a service, and the dealer's side of it."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from privet.boosting.inference import answer, tell_unit
+from privet.errors import PeerMisbehavedError
+from privet.federation.agreement import NOT_AGREED
+from privet.federation.messages import receive
+from privet.files.job import Job
+from privet.runtime.dealer import Dealer
+from privet.transport.channel import Channel
+
+STOP = b"stop"
+"""The recipient's last message."""
+PREDICT, EXPLAIN = b"p", b"e"
+"""How its messages about a batch begin."""
+
+
+def wants_reasons(job: Job, message: bytes) -> bool:
+    """Tell whether the recipient wants a batch explained; raise if the job does not have that."""
+    recipient, how = job.names[job.recipient_index], message[:1]
+    if how not in (PREDICT, EXPLAIN):
+        raise PeerMisbehavedError(recipient, "asked for neither predictions nor the end")
+    if how == EXPLAIN and job.explain is None:
+        raise PeerMisbehavedError(recipient, NOT_AGREED)
+    return how == EXPLAIN
+
+
+class DealerOfService:
+    """The program of the dealer, which learns how many rows a batch has, and if it is explained."""
+
+    def __init__(self, job: Job, channel: Channel, n_features: int) -> None:
+        self._job = job
+        self._channel = channel
+        self._n_features = n_features
+
+    def __call__(self, runtime: Dealer, _: None) -> None:
+        """Deal batch after batch."""
+        recipient = self._job.names[self._job.recipient_index]
+        tell_unit(runtime, self._job.query(0), None)
+        with runtime.step("serve"):
+            while (message := receive(self._channel, recipient)) != STOP:
+                if not re.fullmatch(rb"[pe][0-9]{1,7}", message):
+                    raise PeerMisbehavedError(recipient, "asked for what is no number of rows")
+                explain = wants_reasons(self._job, message)
+                if rows := int(message[1:]):
+                    query = self._job.query(rows, self._n_features if explain else None)
+                    answer(runtime, query, self._job.names, None, None, None)
+                self._channel.send(recipient, np.empty(0, dtype=np.uint8))

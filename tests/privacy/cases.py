@@ -16,14 +16,15 @@ from typing import Any
 from unittest import mock
 
 import numpy as np
+import numpy.typing as npt
 
 from privet.arrays import FloatArray
 from privet.boosting import reference
 from privet.boosting.binning import BucketedColumns, bucket_columns
 from privet.boosting.federation import Federation, Keeping, PartyData, TrainingState, train
-from privet.boosting.inference import Query, predict, tell_unit
+from privet.boosting.inference import ExplainBy, Explained, Query, answer, tell_unit
 from privet.boosting.model import Feature
-from privet.boosting.part import GUARD_BITS, LabelUnit, ModelPart
+from privet.boosting.part import GUARD_BITS, LabelUnit, ModelPart, PartReasons
 from privet.data.ids import Ids
 from privet.federation.events import silent
 from privet.federation.keeping import Keeper, receive_seeds
@@ -40,6 +41,8 @@ from tests.privacy.stage import run_threads
 N = 64
 THREE = "three classes"
 """A task here: of several outputs."""
+ALL_TERMS: dict[str, Any] = {"reveal_loss": True, "explains": True}
+"""What `masked` can be asked for beside a model."""
 BUCKETS = 4
 DEPTH = 2
 
@@ -261,11 +264,11 @@ class Prediction:
 
     def __call__(
         self, runtime: Runtime, data: tuple[ModelPart, Sequence[FloatArray]] | None
-    ) -> list[FloatArray | None]:
+    ) -> list[FloatArray | Explained | None]:
         part, batches = (None, [None] * len(self.queries)) if data is None else data
         unit = tell_unit(runtime, self.queries[0], part)
         return [
-            predict(runtime, query, self.parties, part, columns, unit)
+            answer(runtime, query, self.parties, part, columns, unit)
             for query, columns in zip(self.queries, batches, strict=True)
         ]
 
@@ -277,29 +280,37 @@ def prediction(
     recipient: int,
     sizes: Sequence[int] = (24,),
     classes: int = 2,
+    explain: ExplainBy | None = None,
     task: str = "classification",
 ) -> tuple[Prediction, list[tuple[ModelPart, list[FloatArray]]]]:
     """Return predictions in which the outcomes of the honest participant's tests cancel out.
 
     Two tables test its feature and then the next participant's. What the first adds for the honest
-    outcome, the second takes away. Leaf values add up to whole units of what is revealed.
+    outcome, the second takes away. Leaf values add up to whole units of what is revealed. So do
+    contributions, if they are explained; by participant, the second table tests another feature of
+    the honest one, a copy of the first: what these contribute, each for itself, does not cancel.
     """
     rng = np.random.default_rng(10 * n + honest)
     names = tuple(f"party{k + 1}" for k in range(n))
     objective = objective_of(task, classes)
     bits, outputs = objective.prediction_bits, objective.outputs
-    features = tuple(Feature("x", name) for name in names)
-    tests = np.array([[honest, (honest + 1) % n]] * 2)
-    whole = 1 << GUARD_BITS
-    first = rng.integers(-9, 9, size=(outputs, 2, 2)) * whole  # honest outcome, the other's
-    rest = rng.integers(-9, 9, size=(outputs, 1, 2)) * whole
-    both = np.stack([first, rest - first]).reshape(2, outputs, 4)
-    leaves = both.astype(np.int32).view(np.uint32)
-    shares = rng.integers(0, 2**32, size=(n - 1, 2, outputs, 4), dtype=np.uint32)
-    shares = np.concatenate([shares, [leaves - shares.sum(0, dtype=np.uint32)]])
+    columns = ("x", "copy of x") if explain == "participant" else ("x",)
+    features = tuple(Feature(column, name) for name in names for column in columns)
+    first, last = honest * len(columns), honest * len(columns) + len(columns) - 1
+    other = (honest + 1) % n * len(columns)
+    tests = np.array([[first, other], [last, other]])
+    leaves = _cut(_cancelling(rng, outputs), n, rng)
+    reasons: list[PartReasons | None] = [None] * n
+    if explain is not None:
+        levels = [_cancelling(rng, outputs) for _ in range(2)]
+        contributions = _cut(np.stack(levels, axis=2), n, rng)
+        means = _cut(rng.integers(-9, 9, size=(2, outputs)) << GUARD_BITS, n, rng)
+        shares = np.full(tests.shape, np.nan)
+        both = zip(contributions, means, strict=True)
+        reasons = [PartReasons(shares, added, mean) for added, mean in both]
     data = []
     for k, name in enumerate(names):
-        own = tests == k
+        own = tests // len(columns) == k
         part = ModelPart(
             protocol=protocol,
             task=task,
@@ -308,23 +319,54 @@ def prediction(
             feature=tests,
             bucket=np.where(own, 1, -1),
             threshold=np.where(own, 0.0, np.nan),
-            leaf_shares=shares[k],
+            leaf_shares=leaves[k],
             fraction_bits=bits + GUARD_BITS,
             unit=LabelUnit((-1.5,) * outputs) if k == n - 1 else None,
+            reasons=reasons[k],
         )
-        data.append((part, [rng.normal(size=(1, size)) for size in sizes]))
-    queries = tuple(
-        Query(protocol, objective, (2, 2, size), n - 1, recipient, bits) for size in sizes
-    )
+        rows = [rng.normal(size=(1, size)).repeat(len(columns), axis=0) for size in sizes]
+        data.append((part, rows))
+    query = Query(protocol, objective, (2, 2, 0), n - 1, recipient, bits, explain, len(features))
+    queries = tuple(replace(query, shape=(2, 2, size)) for size in sizes)
     return Prediction(names, queries), data
 
 
+def _cancelling(rng: np.random.Generator, outputs: int) -> npt.NDArray[np.int64]:
+    """Return values of two tables' leaves, (2, outputs, 4), in whole units of what is revealed.
+
+    Their sum depends on the second test's outcome alone.
+    """
+    first = rng.integers(-9, 9, size=(outputs, 2, 2)) << GUARD_BITS
+    rest = rng.integers(-9, 9, size=(outputs, 1, 2)) << GUARD_BITS
+    return np.stack([first, rest - first]).reshape(2, outputs, 4)
+
+
+def _cut(values: npt.NDArray[np.int64], n: int, rng: np.random.Generator) -> npt.NDArray[np.uint32]:
+    """Return everybody's shares of values."""
+    whole = values.astype(np.int32).view(np.uint32)
+    shares = rng.integers(0, 2**32, size=(n - 1, *values.shape), dtype=np.uint32)
+    return np.concatenate([shares, [whole - shares.sum(0, dtype=np.uint32)]])
+
+
 def other_leaves(part: ModelPart) -> ModelPart:
-    """Move leaf values by less than rounding to what is revealed shows, in two tables together."""
+    """Move leaf values by less than rounding to what is revealed shows, in two tables together.
+
+    And, where scores are explained, what explains them.
+    """
+    rng = np.random.default_rng(0)
     most = (1 << (GUARD_BITS - 2)) - 1
-    moves = np.random.default_rng(0).integers(-most, most, size=part.leaf_shares.shape)
-    shares = part.leaf_shares + moves.astype(np.int32).view(np.uint32)
-    return replace(part, leaf_shares=shares)
+
+    def moved(shares: npt.NDArray[np.uint32], most: int = most) -> npt.NDArray[np.uint32]:
+        return shares + rng.integers(-most, most, size=shares.shape).astype(np.int32).view(
+            np.uint32
+        )
+
+    part = replace(part, leaf_shares=moved(part.leaf_shares))
+    if part.reasons is None:
+        return part
+    # By participant, those of two levels may add up, too.
+    added, means = moved(part.reasons.contributions, most // 2), moved(part.reasons.means)
+    return replace(part, reasons=replace(part.reasons, contributions=added, means=means))
 
 
 def two_stages() -> Any:
@@ -343,7 +385,10 @@ def uniform_cases(protocol: str) -> list[tuple[Any, list[Any]]]:
     """Return trainings and predictions whose every step opens enough to be tested."""
     tasks: tuple[str, str] = ("regression", "classification")
     if protocol == "masked":
-        found = [training(protocol, task, 3, 0, tables=16, reveal_loss=True) for task in tasks]
+        found = [training(protocol, task, 3, 0, tables=16, **ALL_TERMS) for task in tasks]
     else:
         found = [training(protocol, task, 3, 0, tables=2) for task in tasks]
-    return [*found, prediction(protocol, 3, 0, 1, sizes=(30,) * 8)]
+    predictions = [prediction(protocol, 3, 0, 1, sizes=(30,) * 8)]
+    if protocol == "masked":
+        predictions.append(prediction(protocol, 3, 0, 1, sizes=(10,) * 4, explain="feature"))
+    return [*found, *predictions]

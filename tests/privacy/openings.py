@@ -9,7 +9,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from tests.privacy.cases import prediction, training, twins, two_stages, uniform_cases
+from privet.boosting.inference import ExplainBy
+from tests.privacy.cases import ALL_TERMS, prediction, training, twins, two_stages, uniform_cases
 from tests.privacy.explain import Hidden, solve
 from tests.privacy.stage import Randomness, perform
 
@@ -28,15 +29,17 @@ def hidden(protocol: str) -> tuple[list[Hidden], int]:
         with two_stages():
             session = perform(program, data, Randomness("openings"))
             found.append(solve(session, 0, (twins(own), None)).hidden)
-    asking, asked = prediction(protocol, 3, 0, 1)
-    session = perform(asking, asked, Randomness("openings"))
-    found.append(solve(session, 0, asked[0]).hidden)
+    asks: list[ExplainBy | None] = [None, "feature"] if protocol == "masked" else [None]
+    for explain in asks:
+        asking, asked = prediction(protocol, 3, 0, 1, explain=explain)
+        session = perform(asking, asked, Randomness("openings"))
+        found.append(solve(session, 0, asked[0]).hidden)
     uses = [times for each in found for times in Counter(h.mask for h in each).values()]
     return [entry for each in found for entry in each], max(uses)
 
 
 def _terms(protocol: str) -> dict[str, Any]:
-    return {"reveal_loss": True} if protocol == "masked" else {}
+    return ALL_TERMS if protocol == "masked" else {}
 
 
 def tested(protocol: str) -> Counter[str]:

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from privet.boosting.federation import PartyData
+from privet.boosting.inference import ExplainBy
 from tests.privacy.cases import (
     THREE,
     mirror,
@@ -68,6 +69,39 @@ def test_prediction(protocol: str, classes: int, n: int, honest: int, whose: str
     predictions = [s.seen[recipient].result[0] for s in (session, found)]
     assert np.unique(predictions[0], axis=-1).shape[-1] > 1
     assert (predictions[0] == predictions[1]).all() == (recipient != honest)
+
+
+@pytest.mark.usefixtures("openings")
+@pytest.mark.parametrize("classes", [2, 3])
+@pytest.mark.parametrize(("n", "honest"), ROLES)
+@pytest.mark.parametrize("by", ["feature", "participant"])
+def test_explained_prediction(by: ExplainBy, classes: int, n: int, honest: int) -> None:
+    """As above, explained: by participant, each feature of the honest one adds something else."""
+    recipient = (honest + 1) % n
+    program, data = prediction("masked", n, honest, recipient, classes=classes, explain=by)
+    session = perform(program, data, Randomness("explained"))
+    part, batches = data[honest]
+    found = explain(session, honest, (other_leaves(part), [-x for x in batches]))
+    first, second = (s.seen[recipient].result[0].explanation for s in (session, found))
+    assert first.contributions.shape[1] == n
+    assert np.unique(first.contributions, axis=-1).shape[-1] > 1
+    assert np.array_equal(first.contributions, second.contributions)
+    assert np.array_equal(first.base, second.base)
+    for seen in (s.seen[k] for s in (session, found) for k in range(n) if k != recipient):
+        assert seen.result == [None]
+
+
+@pytest.mark.parametrize(("n", "honest"), [(2, 0), (3, 1)])
+def test_an_honest_recipient_of_explanations(n: int, honest: int) -> None:
+    """Nobody else has an output, so contributions may differ, too."""
+    program, data = prediction("masked", n, honest, honest, explain="feature")
+    session = perform(program, data, Randomness("explained"))
+    part, batches = data[honest]
+    assert part.reasons is not None
+    turned = replace(part.reasons, contributions=part.reasons.contributions[..., ::-1].copy())
+    found = explain(session, honest, (replace(part, reasons=turned), [-x for x in batches]))
+    first, second = (s.seen[honest].result[0].explanation for s in (session, found))
+    assert not np.array_equal(first.contributions, second.contributions)
 
 
 @pytest.mark.parametrize("protocol", ["masked", "paper"])
@@ -195,6 +229,18 @@ def test_training_that_reveals_the_loss(task: str, n: int) -> None:
     program, data = training("masked", task, n, 0, reveal_loss=True)
     session = perform(program, data, Randomness("loss"))
     explain(session, 0, changed(twins)(data[0]))
+
+
+@pytest.mark.parametrize(("n", "honest"), [(2, 0), (2, 1), (3, 1)])
+@pytest.mark.parametrize("task", ALL_TASKS)
+def test_training_that_explains(task: str, n: int, honest: int) -> None:
+    """Which share of rows passes the honest participant's tests is another, mirrored; and with it
+    what features contribute."""
+    program, data = training("masked", task, n, honest, depth=3, explains=True)
+    changes = [twins, mirror] + ([other_label] if honest == n - 1 else [])
+    session = perform(program, data, Randomness("reasons"))
+    explain(session, honest, changed(*changes)(data[honest]))
+    assert any("reasons" in r.step for seen in session.seen for r in seen.received)
 
 
 @pytest.mark.parametrize(("n", "honest"), [(2, 0), (2, 1), (3, 1), (3, 2)])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from privet.boosting.inference import ExplainBy
 from privet.boosting.part import LabelUnit
 from privet.runtime.ledger import Ledger
 from tests.privacy.cases import DEPTH, prediction, training
@@ -49,6 +50,34 @@ def test_a_prediction(protocol: str, recipient: int, task: str) -> None:
     for k, seen in enumerate(session.seen):
         assert told(seen.runtime.ledger) == expected
         assert (seen.result[0] is not None) == (k == recipient)
+
+
+@pytest.mark.parametrize("by", ["feature", "participant"])
+@pytest.mark.parametrize("recipient", [0, 1, 2])
+def test_an_explained_prediction(by: ExplainBy, recipient: int) -> None:
+    """The recipient alone learns contributions, one for each feature or for each participant."""
+    program, data = prediction("masked", 3, 0, recipient, sizes=(7,), explain=by)
+    session = perform(program, data, None)
+    features = len(data[0][0].features)
+    assert features == (6 if by == "participant" else 3)
+    for k, seen in enumerate(session.seen):
+        entries = {e.what: e for e in seen.runtime.ledger.entries}
+        entries.pop("centre and scale of the label", None)
+        assert set(entries) == {"predictions", "contributions and base"}
+        assert {e.to for e in entries.values()} == {(f"party{recipient + 1}",)}
+        assert entries["predictions"].count == 7
+        assert entries["contributions and base"].count == 3 * 7 + 1
+        assert (seen.result[0] is not None) == (k == recipient)
+
+
+def test_a_training_that_explains_reveals_no_more() -> None:
+    """What explains scores stays in shares, and shares of rows that pass with who owns the test."""
+    ledgers = []
+    for explains in (False, True):
+        program, data = training("masked", "regression", 3, 0, explains=explains)
+        session = perform(program, data, None)
+        ledgers.append([told(seen.runtime.ledger) for seen in session.seen])
+    assert ledgers[0] == ledgers[1]
 
 
 def test_nobody_but_the_recipient_sees_the_label_s_unit() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from privet.arithmetic.rings import Ring, RingArray
 from privet.boosting.federation import PartyData
-from tests.privacy.cases import mirror, other_label, training, two_stages, uniform_cases
+from tests.privacy.cases import ALL_TERMS, mirror, other_label, training, two_stages, uniform_cases
 from tests.privacy.openings import tables, written
 from tests.privacy.stage import Randomness, Seen, Session, perform
 from tests.privacy.uniform import groups, unfair, untested
@@ -38,9 +38,12 @@ def assert_uniform(session: Session) -> None:
             assert [alarm for group in found for alarm in unfair(group)] == []
 
 
-@pytest.mark.parametrize("protocol", ["masked", "paper"])
-@pytest.mark.parametrize("case", [0, 1, 2], ids=["regression", "classification", "prediction"])
+@pytest.mark.parametrize(
+    ("protocol", "case"),
+    [*(("masked", case) for case in range(4)), *(("paper", case) for case in range(3))],
+)
 def test_everything_is_uniform(protocol: str, case: int) -> None:
+    """Trainings of both kinds, predictions and, by `masked`, explained ones."""
     program, data = uniform_cases(protocol)[case]
     with two_stages():
         assert_uniform(perform(program, data, Randomness("uniform")))
@@ -48,7 +51,7 @@ def test_everything_is_uniform(protocol: str, case: int) -> None:
 
 @pytest.mark.parametrize("task", TASKS)
 def test_a_training_of_two(task: str) -> None:
-    program, data = training("masked", task, 2, 0, tables=16, reveal_loss=True)
+    program, data = training("masked", task, 2, 0, tables=16, **ALL_TERMS)
     assert_uniform(perform(program, data, Randomness("uniform")))
 
 

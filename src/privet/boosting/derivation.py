@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from privet.arithmetic.rings import Z32, integers_modulo
+from privet.arithmetic.rings import Z32
 from privet.arithmetic.shares import Share
 from privet.arrays import BucketArray
 from privet.boosting.part import ModelPart, PartReasons
@@ -16,8 +16,6 @@ from privet.gates.outcomes import owned_share
 from privet.runtime.runtime import Runtime
 from privet.suites.suite import CHANCE_BITS, Suite
 from privet.terms.plan import Plan
-
-_CHANCES = integers_modulo(CHANCE_BITS + 2)  # from 0 to 1, both included, and to be lifted
 
 
 def derive_reasons(
@@ -43,9 +41,9 @@ def derive_reasons(
         values, features = Share(part.leaf_shares, Z32), part.feature
         pass_share = pass_shares(features, part.bucket, buckets)
         chances = np.nan_to_num(fail_chances(features, pass_share))
-        own = np.rint(chances * (1 << CHANCE_BITS)).astype(_CHANCES.dtype)
+        own = np.rint(chances * (1 << CHANCE_BITS)).astype(np.uint32)
     with runtime.step("reasons"):
-        shared = owned_share(runtime, own, (tables, leaves - 1), _CHANCES)
+        shared = owned_share(runtime, own, (tables, leaves - 1), Z32)
         found = suite.derive_reasons(runtime, values, shared, features)
     if part is None:
         return None

@@ -173,8 +173,8 @@ class Suite(ABC):
         """Derive what the feature of each test contributes, from leaf values: (tables, K, 2^depth).
 
         `chances` are those of failing a test, given the outcomes of earlier levels, with
-        CHANCE_BITS: (tables, 2^depth - 1), level by level. `features` are those tested, (tables,
-        depth); None at the dealer, which does not know.
+        CHANCE_BITS over Z32: (tables, 2^depth - 1), level by level. `features` are those tested,
+        (tables, depth); None at the dealer, which does not know.
         """
         raise AssertionError(f"{cls.__name__} derives no contributions")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from privet.arithmetic.rings import Z32, Z64, integers_modulo, signed
+from privet.arithmetic.rings import Z32, Z64, signed
 from privet.arithmetic.shapley import real_shapley, ring_shapley, weights
 from privet.arithmetic.shares import Share
 from privet.arrays import FloatArray, IndexArray
@@ -18,7 +18,6 @@ from tests.gates.test_masked import on_shares
 
 TABLES, OUTPUTS = 5, 2
 LARGEST = (1 << 24) - 1
-CHANCES = integers_modulo(CHANCE_BITS + 2)
 
 
 def derived(
@@ -38,7 +37,7 @@ def derived(
         found = MaskedSuite.derive_reasons(runtime, values, likely, known)
         return [found.contributions, found.means]
 
-    inputs = [(leaves.astype(np.uint32), Z32), (chances.astype(CHANCES.dtype), CHANCES)]
+    inputs = [(leaves.astype(np.uint32), Z32), (chances.astype(np.uint32), Z32)]
     (contributions, means), cost, _ = on_shares(body, inputs, n)
     exact = partial_means(leaves.astype(float), chances / (1 << CHANCE_BITS))
     expected = [real_shapley(own, tests) for own, tests in zip(exact, features, strict=True)]

@@ -276,3 +276,32 @@ def test_a_secure_protocol(cancer: tuple[pd.DataFrame, pd.Series]) -> None:
     hidden = PrivetClassifier(cuts="hidden", **options).fit(X, y)
     assert np.array_equal(hidden.model_.threshold, default.model_.threshold)
     assert np.abs(default.predict_proba(X) - plain.predict_proba(X)).max() < 1e-4
+
+
+@pytest.mark.parametrize("protocol", ["plain", "masked"])
+def test_what_columns_contribute(protocol: str) -> None:
+    """By column, as they were given, whoever has them; and they add up to the score."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(80, 4))
+    y = X[:, 3] - 2 * X[:, 0] + 0.1 * X[:, 1]
+    found = PrivetRegressor(protocol=protocol, partition=[[3, 1], [0, 2]], tables=5, depth=2)
+    contributions, base = found.fit(X, y).explain(X)
+    assert contributions.shape == (80, 4, 1)
+    assert base.shape == (1,)
+    total = base + contributions.sum(axis=1)
+    assert total[:, 0] == pytest.approx(found.predict(X), abs=1e-12)
+    sizes = np.abs(contributions).mean(axis=(0, 2))
+    assert np.argsort(sizes)[::-1][:2].tolist() == [0, 3]
+    assert np.corrcoef(contributions[:, 0, 0], X[:, 0])[0, 1] < -0.8
+    assert np.corrcoef(contributions[:, 3, 0], X[:, 3])[0, 1] > 0.8
+
+
+def test_what_columns_contribute_to_several_classes(cancer: tuple[pd.DataFrame, pd.Series]) -> None:
+    X, _ = cancer
+    three = np.searchsorted([12.0, 16.0], X["mean radius"])
+    found = PrivetClassifier(protocol="plain", tables=3, depth=3).fit(X, three)
+    contributions, base = found.explain(X[:20])
+    assert contributions.shape == (20, 30, 3)
+    scores = (base + contributions.sum(axis=1)).T
+    columns = np.ascontiguousarray(X[:20].to_numpy()[:, found._order].T)
+    assert scores == pytest.approx(found.model_.score(columns), abs=1e-12)

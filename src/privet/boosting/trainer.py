@@ -111,6 +111,11 @@ def train(
             parties, label, params, protocol, cuts=cuts, weight=weight, on_table=on_table
         )
         model = join(found.parts)
+    return with_pass_shares(model, parties)
+
+
+def with_pass_shares(model: Model, parties: Sequence[BucketedColumns]) -> Model:
+    """Return a model that knows which share of the parties' rows pass each of its tests."""
     buckets = dict(enumerate(rows for party in parties for rows in party.buckets))
     return replace(model, pass_share=pass_shares(model.feature, model.bucket, buckets))
 

@@ -18,6 +18,7 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted, v
 from privet.arrays import FloatArray
 from privet.boosting.binning import bucket_columns
 from privet.boosting.model import Model
+from privet.boosting.reasons import explain
 from privet.boosting.trainer import DEFAULT_PROTOCOL
 from privet.data.kinds import Content
 from privet.data.partition import N_PARTIES
@@ -166,6 +167,11 @@ class FederatedEstimator(BaseEstimator):
         if "seed" in values and seed is not None:
             values["seed"] = seed
         return Params.parse(values)
+
+    def explain(self, X: Any) -> tuple[FloatArray, FloatArray]:
+        """Return what columns add to scores, (rows, columns, K), and what they add it to: (K,)."""
+        found = explain(self.model_, self._columns(X))
+        return found.contributions.T[:, np.argsort(self._order)], found.base
 
     def _columns(self, X: Any) -> FloatArray:
         """Return the features of new rows as the model takes them: (n_features, n_samples)."""

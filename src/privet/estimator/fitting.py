@@ -9,7 +9,7 @@ from privet.arrays import FloatArray
 from privet.boosting.binning import BucketedColumns
 from privet.boosting.model import Model
 from privet.boosting.part import join
-from privet.boosting.trainer import PLAIN, train, train_federated
+from privet.boosting.trainer import PLAIN, train, train_federated, with_pass_shares
 from privet.estimator.progress import ProgressBar
 from privet.estimator.report import FitReport
 from privet.federation.party_report import reveals
@@ -46,7 +46,7 @@ def fit_parties(
             found = train_federated(
                 parties, label, params, protocol, cuts=cuts, weight=weight, on_table=on_table
             )
-            model = join(found.parts)
+            model = with_pass_shares(join(found.parts), parties)
             online = [meter.total("online") for meter in found.outcome.meters]
             report = report.model_copy(
                 update={

@@ -123,7 +123,7 @@ def save_model(model: Model, path: str | Path, estimator: EstimatorRecord | None
             for table in range(model.n_tables)
         ],
     )
-    write_atomically(path, record.model_dump_json(exclude_none=True).encode())
+    write_atomically(path, record.model_dump_json().encode())
 
 
 def load_model(path: str | Path) -> Model:

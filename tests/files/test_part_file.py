@@ -23,7 +23,7 @@ from privet.data.kinds import CATEGORY, NUMBER
 from privet.errors import ModelError
 from privet.files import records
 from privet.files.job import Job
-from privet.files.part_file import VERSION, PartFile, load_part, save_part
+from privet.files.part_file import VERSION, PartFile, load_part, part_bytes, save_part
 from privet.files.streams import seal
 
 
@@ -93,6 +93,16 @@ def test_a_part_that_explains_comes_back(tmp_path: Path) -> None:
         kept = getattr(found.part.reasons, name)
         assert kept.dtype == value.dtype
         assert np.array_equal(kept, value, equal_nan=name == "pass_share"), name
+
+
+@pytest.mark.parametrize("whole", [file(), explaining()], ids=["plain", "explaining"])
+def test_the_room_that_a_part_takes(tmp_path: Path, whole: PartFile) -> None:
+    """Is known before it is trained, but for what stands before the tables."""
+    params = {"tables": 3, "depth": 2}
+    job = Job.parse({**whole.job.model_dump(), "params": params})
+    save_part(replace(whole, job=job), tmp_path / "bank.part")
+    stored = sum(batch.nbytes for batch in opened(tmp_path / "bank.part")[2])
+    assert stored < part_bytes(job) < stored + 3 * 3 * 1024
 
 
 def test_a_part_explains_if_its_job_says_so(tmp_path: Path) -> None:

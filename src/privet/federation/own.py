@@ -28,7 +28,7 @@ from privet.files.atomic import check_room, check_writable, make_folder, remove
 from privet.files.checkpoint import Checkpoints, Stage, checkpoint_bytes, data_digest
 from privet.files.indicators import FOLDER
 from privet.files.job import Job
-from privet.files.part_file import PartFile, load_part
+from privet.files.part_file import PartFile, load_part, part_bytes
 from privet.files.party_file import PartyFile
 from privet.files.records import MAX_BYTES
 from privet.transport.channel import Channel
@@ -171,7 +171,8 @@ class Table:
         path = _part_path(party, job)
         check_writable(path)
         scores, tables = checkpoint_bytes(frame.n_samples, params)
-        largest = max(scores, tables)
+        part = part_bytes(job)
+        largest = max(scores, tables, part)
         if largest > MAX_BYTES:
             raise ParameterError(
                 f"tables: {params.tables} of depth {params.depth} with {frame.n_samples} samples "
@@ -179,7 +180,7 @@ class Table:
                 "most"
             )
         # Two stages and the next one; the tables of this run and of the one before, and the part.
-        check_room(folder, 3 * scores + 3 * tables)
+        check_room(folder, 3 * scores + 2 * tables + part)
         for left in folder.glob(f".{path.name}.*"):  # of a process that was killed while writing
             remove(left)
         checkpoints = Checkpoints(checkpoint_folder(party, job), job.digest, digest)

@@ -21,7 +21,14 @@ from privet.files.atomic import write_atomically
 from privet.files.job import Job
 from privet.files.records import EncoderRecord, Name, Text
 from privet.files.streams import read_sealed, seal, start_of
-from privet.files.tables import MOST_OUTPUTS, MOST_TABLES, PartHeader, read_part, write_tables
+from privet.files.tables import (
+    MOST_OUTPUTS,
+    MOST_TABLES,
+    PartHeader,
+    read_part,
+    table_bytes,
+    write_tables,
+)
 
 FORMAT: Final = "privet-part"
 VERSION = 5
@@ -81,6 +88,13 @@ def save_part(file: PartFile, path: str | Path) -> None:
     )
     stream = start_of(header, header.part.columns()) + write_tables(file.part)
     write_atomically(path, seal(stream), private=True)
+
+
+def part_bytes(job: Job) -> int:
+    """Return how many bytes the tables of a job's part take at most."""
+    params, explains = job.hyper_parameters(), job.explain is not None
+    outputs = params.objective.outputs
+    return params.tables * table_bytes(params.depth, outputs, explains=explains)
 
 
 def load_part(path: str | Path) -> PartFile:

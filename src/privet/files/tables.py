@@ -80,9 +80,11 @@ class PartHeader(Checked):
         )
 
 
-def table_bytes(depth: int, outputs: int) -> int:
+def table_bytes(depth: int, outputs: int, *, explains: bool = False) -> int:
     """Return how many bytes a table takes at most."""
-    return 1024 + 16 * depth + 4 * outputs * (1 << depth)
+    leaves = 4 * outputs << depth
+    more = 1024 + 8 * depth + 4 * outputs + depth * leaves if explains else 0
+    return 1024 + 16 * depth + leaves + more
 
 
 def write_tables(part: ModelPart, first: int = 0) -> bytes:

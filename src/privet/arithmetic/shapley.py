@@ -29,6 +29,11 @@ def weights(players: int) -> list[Fraction]:
     return [Fraction(1, players * comb(players - 1, size)) for size in range(players)]
 
 
+def whole_weights(players: int, bits: int) -> list[int]:
+    """Return the weights as integers, times 2^bits."""
+    return [nearest(weight, bits) for weight in weights(players)]
+
+
 def real_shapley(means: FloatArray, owners: Sequence[int]) -> FloatArray:
     """Return `shapley` of real numbers."""
     return shapley(means, owners, np.array([float(w) for w in weights(len(set(owners)))]))
@@ -36,8 +41,7 @@ def real_shapley(means: FloatArray, owners: Sequence[int]) -> FloatArray:
 
 def ring_shapley(means: RingArray, owners: Sequence[int], ring: Ring, bits: int) -> RingArray:
     """Return `shapley` of ring elements, times 2^bits, with weights that are integers."""
-    whole = [nearest(weight, bits) for weight in weights(len(set(owners)))]
-    return shapley(means, owners, ring.array(whole))
+    return shapley(means, owners, ring.array(whole_weights(len(set(owners)), bits)))
 
 
 def shapley(

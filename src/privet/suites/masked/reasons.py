@@ -12,7 +12,7 @@ from functools import partial
 import numpy as np
 
 from privet.arithmetic.rings import Z32, Z64, integers_modulo
-from privet.arithmetic.shapley import ring_shapley, weights
+from privet.arithmetic.shapley import ring_shapley, whole_weights
 from privet.arithmetic.shares import Elements, Share, concatenate, stack
 from privet.arrays import IndexArray
 from privet.gates.masked import Masked, combine, lift, mask, signed_lift
@@ -24,9 +24,11 @@ from privet.runtime.runtime import Runtime
 from privet.suites.suite import CHANCE_BITS, AppliedTests, Groups, Reasons
 from privet.terms.plan import Plan
 
+LARGEST_LEAF = 16
+"""No leaf value is larger: a training would have ended."""
 MORE_BITS = 4
-"""Fraction bits that means have beyond those of leaf values. Leaf values are below 16 in size, with
-at most 20 fraction bits: what the difference of two means has is below 2^29, and can be lifted."""
+"""Fraction bits that means have beyond those of leaf values, which have 20 at most. So the
+difference of two means is at most 2^29 in size, and can be lifted from a ring of 32 bits."""
 WEIGHT_BITS = 28
 """Of Shapley's weights: with the bits above, as many as a word has beyond a leaf value."""
 _KEPT = 2  # bits of a product that its opening drops; others go from the shares
@@ -73,7 +75,7 @@ def memory(plan: Plan) -> int:
 
 def constants(depth: int) -> list[object]:
     """Return Shapley's weights as they multiply shares, and what scales them."""
-    every = [[str(weight) for weight in weights(players)] for players in range(1, depth + 1)]
+    every = [whole_weights(players, WEIGHT_BITS) for players in range(1, depth + 1)]
     return [CHANCE_BITS, MORE_BITS, WEIGHT_BITS, every]
 
 

@@ -46,7 +46,8 @@ class MaskedSuite(Suite):
     @classmethod
     def check(cls, plan: Plan) -> None:
         """Refuse what no scales fit, and a start that the sigmoid is not right for."""
-        Scales.of(plan)
+        scales = Scales.of(plan)
+        assert scales.largest_weight * scales.rate <= reasons.LARGEST_LEAF
         start = plan.params.base_score or 0.0
         if not plan.objective.own_unit and abs(start) >= LARGEST_SCORE:
             raise ParameterError(

@@ -22,10 +22,11 @@ def derive_reasons(
     runtime: Runtime,
     suite: type[Suite],
     plan: Plan,
+    tables: int,
     part: ModelPart | None,
     buckets: Mapping[int, BucketArray],
 ) -> ModelPart | None:
-    """Return our part of a model with what explains its scores, and None to the dealer.
+    """Return our part of a model with what explains its tables, and None to the dealer.
 
     1. Of each of its tests, an owner knows how probable it is that a training row fails it, given
        the outcomes of earlier levels. `buckets` are those of the rows in our own features.
@@ -33,7 +34,7 @@ def derive_reasons(
 
     Reveals: nothing.
     """
-    tables, leaves = plan.params.tables, plan.params.leaves
+    leaves = plan.params.leaves
     if part is None:
         values = Share.unknown((tables, plan.objective.outputs, leaves), Z32)
         features = own = None

@@ -207,7 +207,7 @@ def _explained(
     if not plan.explains:
         return part
     rows = {feature: buckets[: plan.n_samples] for feature, buckets in own.buckets.items()}
-    return derive_reasons(runtime, suite, plan, part, rows)
+    return derive_reasons(runtime, suite, plan, plan.params.tables, part, rows)
 
 
 def _reveal_loss(runtime: Runtime, suite: Suite, table: TrainedTable) -> float | None:

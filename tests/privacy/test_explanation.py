@@ -13,8 +13,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from privet.arithmetic.rings import Z32
+from privet.arithmetic.shares import Share
 from privet.boosting.federation import PartyData
 from privet.boosting.inference import ExplainBy
+from privet.runtime.runtime import Runtime
+from privet.suites.masked.importances import mean_absolute
 from tests.privacy.cases import (
     THREE,
     mirror,
@@ -241,6 +245,25 @@ def test_training_that_explains(task: str, n: int, honest: int) -> None:
     session = perform(program, data, Randomness("reasons"))
     explain(session, honest, changed(*changes)(data[honest]))
     assert any("reasons" in r.step for seen in session.seen for r in seen.received)
+
+
+@pytest.mark.parametrize(("n", "honest"), [(2, 0), (2, 1), (3, 1)])
+def test_mean_absolute_contributions(n: int, honest: int) -> None:
+    """The sign of every contribution is another."""
+    rng = np.random.default_rng(n)
+    values = rng.integers(-(1 << 20), 1 << 20, (3, 2, 40)).astype(np.int32).view(np.uint32)
+    shares = rng.integers(0, 2**32, (n, *values.shape), dtype=np.uint32)
+    shares[honest] += values - shares.sum(0, dtype=np.uint32)
+
+    def program(runtime: Runtime, part: Any) -> Any:
+        shared = Share.unknown(values.shape, Z32) if part is None else Share(part, Z32)
+        return mean_absolute(runtime, shared, 16, 10, (honest + 1) % n)
+
+    session = perform(program, list(shares), Randomness("absolute"))
+    found = explain(session, honest, shares[honest] - 2 * values)
+    before, after = (s.seen[(honest + 1) % n].result for s in (session, found))
+    assert before.min() > 0
+    assert np.array_equal(before, after)
 
 
 @pytest.mark.parametrize(("n", "honest"), [(2, 0), (2, 1), (3, 1), (3, 2)])

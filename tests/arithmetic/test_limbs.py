@@ -40,6 +40,21 @@ def test_large_matrices_are_multiplied_in_blocks(monkeypatch: pytest.MonkeyPatch
     assert (limbs(matrix).times((x, Z36))[0] == whole).all()
 
 
+@pytest.mark.parametrize("kept", [1 << 30, 1000])
+def test_a_part_of_a_matrix(kept: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some rows and columns, wherever the matrix is, in blocks or at once."""
+    monkeypatch.setattr("privet.arithmetic.limbs._KEPT", kept)
+    rng = np.random.default_rng(0)
+    matrix = rng.integers(0, 2**36, (5, 100), dtype=np.uint64)
+    rows, columns = np.array([0, 3, 4]), np.flatnonzero(rng.random(100) < 0.6)
+    for some_rows, some_columns in ((rows, columns), (slice(None), columns), (rows, slice(100))):
+        expected = matrix[some_rows][:, some_columns]
+        x = rng.integers(0, 2**36, (expected.shape[1], 3), dtype=np.uint64)
+        part = limbs(matrix).part(some_rows, some_columns)
+        exact = (expected.astype(object) @ x.astype(object)) % 2**36
+        assert (Z36.reduce(part.times((x, Z36))[0]) == exact).all()
+
+
 def test_sums_of_limbs_are_exact() -> None:
     assert _EXACT_ROWS * ((1 << _BITS) - 1) ** 2 <= 2**53
     assert Z36.bits <= _LIMBS * _BITS

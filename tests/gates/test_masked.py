@@ -601,6 +601,28 @@ def test_histograms(n: int, early: bool, cuts: tuple[int, ...]) -> None:
 
 
 @pytest.mark.parametrize("n", PARTIES)
+@pytest.mark.parametrize("features", [slice(4), np.array([1, 3]), np.array([0, 2, 3])])
+@pytest.mark.parametrize("rows", [slice(50), np.array([0, 3, 4, 17, 49])])
+def test_histograms_of_some_rows_and_features(n: int, rows: Any, features: Any) -> None:
+    """Of indicators that were published for all."""
+    owners, samples = (0, n - 1, 0, 1), 50
+    bucket = some_buckets(CUTS, samples, n)
+    chosen = tuple(np.array(CUTS)[features].tolist())
+    x = integers(-(2**34), 2**34, (2, samples))[:, rows]
+
+    def body(runtime: Runtime, share: Share) -> list[Share]:
+        own = {j: bucket[j] for j, owner in enumerate(owners) if owner == runtime.index}
+        everything = publish(runtime, own, owners, cuts=CUTS, n_samples=samples, ring=Z36)
+        products = Products(runtime, everything.of(rows, features))
+        return histogram(runtime, products, *mask(runtime, share, meanwhile=products.begin))
+
+    found, _, views = on_shares(body, [(x.astype(np.int64).view(np.uint64), Z36)], n)
+    expected = sums_by_cut(bucket[features][:, rows], chosen, x).view(np.uint64)
+    assert (found == Z36.reduce(expected)).all()
+    assert measured_steps(views)["histogram"] == dealt((Z36, sum(chosen) * 2))
+
+
+@pytest.mark.parametrize("n", PARTIES)
 @pytest.mark.parametrize("ring", [integers_modulo(27), Z32], ids=lambda ring: ring.name)
 def test_histograms_in_narrow_rings(n: int, ring: Ring) -> None:
     """Indicators are published in the ring of the widest sums, whichever that is."""

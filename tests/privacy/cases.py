@@ -115,13 +115,14 @@ def training(
     depth: int = DEPTH,
     ragged: bool = False,
     weighted: bool = False,
+    chosen: Mapping[str, Any] | None = None,
     **terms: Any,
 ) -> tuple[Training, list[tuple[PartyData, TrainingState | None]]]:
     """Return a training of n participants, the last of which is active, and their data.
 
     Each has two columns: one that the label depends on, and one of noise. If they are `ragged`, the
     noise has two values, and all are told exactly how many cuts a column has. If rows are
-    `weighted`, twins have the same weight.
+    `weighted`, twins have the same weight. `chosen` are other hyper-parameters.
     """
     names = tuple(f"party{k + 1}" for k in range(n))
     params = Params(
@@ -131,6 +132,7 @@ def training(
         depth=depth,
         buckets=BUCKETS,
         learning_rate=0.7,
+        **(chosen or {}),
     )
     for seed in count():
         columns, label = _table(task, n, honest, seed)
@@ -378,7 +380,7 @@ def two_stages() -> Any:
     def stages(cuts: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
         return _stages([count for count in cuts if count], (2, max(cuts)), (2,))
 
-    return mock.patch("privet.suites.masked.cuts.stages", stages)
+    return mock.patch("privet.suites.masked.candidates.stages", stages)
 
 
 def uniform_cases(protocol: str) -> list[tuple[Any, list[Any]]]:

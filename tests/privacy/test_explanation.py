@@ -145,7 +145,7 @@ def test_training_with_other_labels(task: str, n: int) -> None:
 @pytest.mark.parametrize("task", ALL_TASKS)
 def test_training_with_weights(task: str, n: int, honest: int) -> None:
     """Other columns; and, of the label's holder, other weights."""
-    terms = {"reveal_loss": honest != n - 1}  # which depends on the weights
+    terms: dict[str, Any] = {"reveal_loss": honest != n - 1}  # which depends on the weights
     program, data = training("masked", task, n, honest, tables=1, weighted=True, **terms)
     session = perform(program, data, Randomness("weights"))
     changes = [twins, mirror]
@@ -224,6 +224,21 @@ def test_training_of_many_tables_and_levels(task: str, n: int, honest: int) -> N
         with two_stages():
             session = perform(program, data, Randomness("large"))
             explain(session, honest, changed(twins, mirror)(data[honest]))
+
+
+DRAWS = {"subsample": 0.6, "colsample": 0.7}
+
+
+@pytest.mark.usefixtures("openings")
+@pytest.mark.parametrize(("n", "honest"), [(2, 0), (2, 1), (3, 1), (3, 2)])
+@pytest.mark.parametrize("task", ALL_TASKS)
+def test_training_on_what_is_drawn(task: str, n: int, honest: int) -> None:
+    """Columns turned round, and the label: a table that leaves out one of two twins tells them
+    apart, so they are not exchanged."""
+    changes = [mirror] + ([other_label] if honest == n - 1 else [])
+    program, data = training("masked", task, n, honest, chosen=DRAWS, reveal_loss=True)
+    session = perform(program, data, Randomness("drawn"))
+    explain(session, honest, changed(*changes)(data[honest]))
 
 
 @pytest.mark.parametrize("n", [2, 3])

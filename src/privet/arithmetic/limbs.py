@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from privet.arithmetic.rings import Ring, RingArray
+from privet.arrays import IndexArray, Indices
 
 _BITS = 18
 _LIMBS = 2
@@ -28,6 +29,8 @@ class LimbMatrix:
         self._shape = rows, length
         self._step = max(1, min(length, _EXACT_ROWS))
         self._words: RingArray | None = None
+        self._chosen: tuple[IndexArray, IndexArray] | None = None
+        """Which rows and columns of the file are ours; None: all."""
         self._floats: list[npt.NDArray[np.float64]] | None = None
         if 8 * _LIMBS * rows * length <= _KEPT:
             self._floats = [np.zeros((rows, length)) for _ in range(_LIMBS)]
@@ -50,6 +53,20 @@ class LimbMatrix:
             assert self._floats is not None
             for i, limb in enumerate(self._floats):
                 limb[where] = _integers(rows, i)
+
+    def part(self, rows: Indices, columns: Indices) -> LimbMatrix:
+        """Return some rows and columns of the matrix; those of a file stay where they are."""
+        assert self._chosen is None
+        height, length = self._shape
+        chosen = np.arange(height)[rows], np.arange(length)[columns]
+        found = LimbMatrix(0, 0)
+        found._shape = len(chosen[0]), len(chosen[1])
+        found._step = max(1, min(self._step, found._shape[1]))
+        if self._floats is not None:
+            found._floats = [limb[rows][:, columns] for limb in self._floats]
+        else:
+            found._floats, found._words, found._chosen = None, self._words, chosen
+        return found
 
     def times(self, *vectors: tuple[RingArray, Ring]) -> list[RingArray]:
         """Return the products with vectors (N, K), each in a ring of up to 36 bits.
@@ -87,7 +104,10 @@ class LimbMatrix:
         if self._floats is not None:
             return self._floats[limb][:, block]
         assert self._words is not None
-        return _limb(self._words[:, block], limb)
+        if self._chosen is None:
+            return _limb(self._words[:, block], limb)
+        rows, columns = self._chosen
+        return _limb(self._words[np.ix_(rows, columns[block])], limb)
 
 
 def _limb(x: RingArray, index: int) -> npt.NDArray[np.float64]:

@@ -33,10 +33,7 @@ class Estimate:
 
 def estimate(federation: Federation, plan: Plan, done: int = 0) -> Estimate:
     """Return what a training will take, from its plan alone, if some tables are done."""
-    setup, table = count(federation, plan)
-    total = count_reasons(federation, plan)
-    if done < plan.params.tables:
-        total += setup + table * (plan.params.tables - done)
+    total = _total(federation, plan, done) + count_reasons(federation, plan)
     return Estimate(
         rounds=total.rounds,
         online=total.online,
@@ -46,12 +43,24 @@ def estimate(federation: Federation, plan: Plan, done: int = 0) -> Estimate:
     )
 
 
-def count(federation: Federation, plan: Plan) -> tuple[Cost, Cost]:
-    """Return what setting up costs, and what each table does, by counting one through."""
+def _total(federation: Federation, plan: Plan, done: int) -> Cost:
+    """Return what is left of a training costs: tables that draw the same numbers of cuts, alike."""
+    setup, total = Cost(), Cost()
+    found: dict[tuple[int, ...], Cost] = {}
+    for number in range(done, plan.params.tables):
+        drawn = plan.drawn_cuts(number)
+        if drawn not in found:
+            setup, found[drawn] = count(federation, plan, number)
+        total += found[drawn]
+    return setup + total
+
+
+def count(federation: Federation, plan: Plan, number: int = 0) -> tuple[Cost, Cost]:
+    """Return what setting up costs, and what a table does, by counting it through."""
     counter = Counter(len(federation.parties))
-    params = plan.params.model_copy(update={"tables": 1})
+    params = plan.params.model_copy(update={"tables": number + 1})
     once = replace(plan, params=params, explains=False)
-    train(counter, federation, once, None)
+    train(counter, federation, once, None, done=number)
     costs = {"setup": Cost(), "table": Cost()}
     for step, cost in counter.steps.items():
         costs[step.partition("/")[0]] += cost

@@ -13,6 +13,7 @@ import numpy as np
 from privet.arrays import BoolArray, BucketArray, FloatArray, IndexArray
 from privet.boosting.binning import BucketedColumns
 from privet.boosting.model import Feature, Model
+from privet.terms.draws import draw
 from privet.terms.params import Params
 
 OnTable = Callable[[int, float | None], None]
@@ -33,7 +34,8 @@ def train(
     feature has so many candidates; otherwise B - 1.
 
     1. Start every sample at the base score.
-    2. For each table: derive the loss at the current scores; grow the table; add its leaf values.
+    2. For each table: derive the loss at the current scores; grow the table on the rows and
+       features that are drawn for it; add its leaf values to the scores of all rows.
     """
     buckets = np.concatenate([party.buckets for party in parties])
     thresholds = np.concatenate([party.thresholds for party in parties])
@@ -41,17 +43,23 @@ def train(
     target = objective.targets(label)
     start = params.start(label, weight)
 
+    counts = np.full(len(buckets), params.candidates) if cut_counts is None else cut_counts
+    counts = np.asarray(counts, dtype=np.intp)
+
     shape = (params.tables, params.depth)
     feature, bucket = np.empty(shape, dtype=np.intp), np.empty(shape, dtype=np.intp)
     leaf_values = np.empty((params.tables, objective.outputs, params.leaves))
     score = np.repeat(start[:, None], target.shape[1], axis=1)
     for table in range(params.tables):
-        g, h = objective.derivatives(score, target)
+        rows, features = draw(params, len(label), counts, table)
+        g, h = objective.derivatives(score[:, rows], target[:, rows])
         if weight is not None:
-            g, h = g * weight, h * weight
-        tests, values, leaf = grow_table(buckets, summable(g), summable(h), params, cut_counts)
-        feature[table], bucket[table], leaf_values[table] = *tests, values
-        score += values[:, leaf]
+            g, h = g * weight[rows], h * weight[rows]
+        drawn = buckets[features][:, rows]
+        tests, values = grow_table(drawn, summable(g), summable(h), params, counts[features])
+        feature[table], bucket[table] = np.arange(len(buckets))[features][tests[0]], tests[1]
+        leaf_values[table] = values
+        score += values[:, _leaves(buckets, feature[table], bucket[table])]
         if on_table is not None:
             on_table(table + 1, objective.mean_loss(score, target, weight))
 
@@ -71,11 +79,11 @@ def grow_table(
     g: FloatArray,
     h: FloatArray,
     params: Params,
-    cut_counts: Sequence[int] | None = None,
-) -> tuple[tuple[IndexArray, IndexArray], FloatArray, IndexArray]:
+    cut_counts: Sequence[int] | IndexArray | None = None,
+) -> tuple[tuple[IndexArray, IndexArray], FloatArray]:
     """Grow one table on derivatives (K, N).
 
-    Return its tests (features, buckets), its leaf values (K, 2^D) and each sample's leaf.
+    Return its tests (features, buckets) and its leaf values (K, 2^D).
 
     1. All samples are in node 0 of level 0.
     2. For each level: sum g and h by feature, node and bucket; choose the test of the best score;
@@ -103,7 +111,15 @@ def grow_table(
         for rows in (g, h)
     )
     values: FloatArray = -params.learning_rate * total_g / (total_h + params.l2)
-    return (features, cuts), values, node
+    return (features, cuts), values
+
+
+def _leaves(buckets: BucketArray, features: IndexArray, cuts: IndexArray) -> IndexArray:
+    """Return the leaf that every sample reaches by a table's tests."""
+    leaf = np.zeros(buckets.shape[1], dtype=np.intp)
+    for feature, cut in zip(features, cuts, strict=True):
+        leaf = 2 * leaf + (buckets[feature] > cut)
+    return leaf
 
 
 def bucket_sums(
@@ -130,7 +146,7 @@ def bucket_sums(
 
 
 def best_test(
-    sums: FloatArray, l2: float, cut_counts: Sequence[int] | None = None
+    sums: FloatArray, l2: float, cut_counts: Sequence[int] | IndexArray | None = None
 ) -> tuple[int, int]:
     """Return the feature and the bucket of the least score, the lowest ones among equals."""
     scores = candidate_scores(sums, l2)

@@ -141,7 +141,9 @@ def simulate(
     test_size: Annotated[
         float, typer.Option(help="Share of the rows set aside to test.")
     ] = _DEFAULT["test_size"],
-    seed: Annotated[int, typer.Option(help="Chooses the test rows.")] = _DEFAULT["seed"],
+    seed: Annotated[
+        int, typer.Option(help="Chooses the test rows, and the rows and features of each table.")
+    ] = _DEFAULT["seed"],
     stratify: Annotated[
         bool | None,
         typer.Option(
@@ -182,7 +184,7 @@ def simulate(
         "n_parties": parties,
         "columns": assigned,
         "active": holder,
-        "params": params,
+        "params": {**params, "seed": seed},
         "label": label,
         "id": id_.split(",") if id_ is not None and "," in id_ else id_,
         "table": table_of(

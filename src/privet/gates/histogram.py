@@ -22,7 +22,7 @@ import numpy as np
 from privet.arithmetic.limbs import LimbMatrix
 from privet.arithmetic.rings import Ring, RingArray
 from privet.arithmetic.shares import Elements, Share
-from privet.arrays import BucketArray
+from privet.arrays import BucketArray, Indices
 from privet.gates.gate import Gate
 from privet.gates.masked import Masked
 from privet.runtime.counter import Counter
@@ -35,8 +35,13 @@ class Sorted:
     """Samples in the order of one feature's buckets, so that sums up to a cut are running sums."""
 
     def __init__(self, bucket: BucketArray, cuts: int) -> None:
+        self._bucket = bucket
         self._order = np.argsort(bucket, kind="stable")
         self._ends = np.searchsorted(bucket[self._order], np.arange(cuts), side="right")
+
+    def of(self, rows: Indices) -> Sorted:
+        """Return some of the samples, sorted."""
+        return Sorted(self._bucket[rows], len(self._ends))
 
     def sums(self, vectors: RingArray) -> RingArray:
         """Return the sums of vectors, (K, N), up to each cut: (C, K)."""
@@ -53,8 +58,8 @@ class Indicators:
 
     cuts: tuple[int, ...]
     """How many rows each feature has."""
-    matrix: LimbMatrix
-    """(C, N), for C cuts of all features."""
+    matrix: LimbMatrix | None
+    """(C, N), for C cuts of all features. A counter has none."""
     sorted: dict[int, Sorted] = field(default_factory=dict)
     """The samples in the order of our own features, by feature."""
 
@@ -64,8 +69,24 @@ class Indicators:
         ends = np.cumsum(self.cuts).tolist()
         return [slice(end - count, end) for end, count in zip(ends, self.cuts, strict=True)]
 
+    def of(self, samples: Indices, features: Indices) -> Indicators:
+        """Return those of some samples and features."""
+        chosen = np.arange(len(self.cuts))[features].tolist()
+        return Indicators(
+            tuple(self.cuts[j] for j in chosen),
+            None if self.matrix is None else self.matrix.part(self._rows(features), samples),
+            {k: self.sorted[j].of(samples) for k, j in enumerate(chosen) if j in self.sorted},
+        )
+
+    def _rows(self, features: Indices) -> Indices:
+        """Return the matrix's rows of some features."""
+        if isinstance(features, slice):
+            return slice(None)
+        return np.flatnonzero(np.isin(np.repeat(np.arange(len(self.cuts)), self.cuts), features))
+
     def times(self, masks: Sequence[Elements]) -> list[RingArray]:
         """Return the matrix times masks (..., N), taken as rows: (C, rows) each."""
+        assert self.matrix is not None
         return self.matrix.times(*((r.array.reshape(-1, r.shape[-1]).T, r.ring) for r in masks))
 
 
@@ -133,12 +154,13 @@ class Publish(Gate):
         kept: tuple[int, ...] | None = None,
     ) -> Indicators:
         """Draw masks of all indicators."""
-        indicators = Indicators(cuts, LimbMatrix(sum(cuts), n_samples))
+        matrix = LimbMatrix(sum(cuts), n_samples)
+        indicators = Indicators(cuts, matrix)
         draw = dealer.private if kept is None else dealer.lasting
         for where, owner in zip(indicators.places, owners, strict=True):
             mask = draw((where.stop - where.start, n_samples), ring, owner)
             assert mask is not None
-            indicators.matrix.place(where.start, mask)
+            matrix.place(where.start, mask)
         return indicators
 
     def run(
@@ -155,7 +177,8 @@ class Publish(Gate):
     ) -> Indicators:
         """Mask and send our own; receive the others'."""
         own_order = {j: Sorted(bucket, cuts[j]) for j, bucket in own.items()}
-        indicators = Indicators(cuts, LimbMatrix(sum(cuts), n_samples), own_order)
+        matrix = LimbMatrix(sum(cuts), n_samples)
+        indicators = Indicators(cuts, matrix, own_order)
         features = [[j for j, o in enumerate(owners) if o == k] for k in range(party.n_parties)]
         shapes: list[list[Shape]] = [[(cuts[j], n_samples) for j in each] for each in features]
         draw = party.private if kept is None else party.lasting
@@ -167,7 +190,7 @@ class Publish(Gate):
                 ours.append(ring.subtract(below.astype(ring.dtype), mask))
         for k, position, rows in _everybodys(party, ours, shapes, shelf, ring, kept or ()):
             where = indicators.places[features[k][position]]
-            indicators.matrix.place(where.start, rows)
+            matrix.place(where.start, rows)
         return indicators
 
     def count(
@@ -187,7 +210,7 @@ class Publish(Gate):
         shapes = [(count, n_samples) for count, sent in zip(cuts, new, strict=True) if sent]
         if shapes:
             counter.publish(ring, shapes)
-        return Indicators(cuts, LimbMatrix(0, n_samples))
+        return Indicators(cuts, None)
 
 
 def _everybodys(

@@ -22,6 +22,7 @@ import numpy as np
 
 from privet.arithmetic.rings import Z64, Ring, RingArray
 from privet.arithmetic.shares import Elements, Share
+from privet.arrays import Indices
 from privet.gates.gate import Gate, Opening, OpeningGate
 from privet.runtime.counter import Counter
 from privet.runtime.dealer import Dealer
@@ -131,6 +132,12 @@ class Lifted:
         """Multiply by a public number."""
         scaled = tuple(c * constant for c in self.coefficients)
         return Lifted(self.public * constant, self.masks, scaled)
+
+    def take(self, last: Indices) -> Lifted:
+        """Return some positions of the last axis."""
+        coefficients = tuple(c[..., last] if c.shape else c for c in self.coefficients)
+        masks = tuple(mask[..., last] for mask in self.masks)
+        return Lifted(self.public[..., last], masks, coefficients)
 
     def share(self, runtime: Runtime) -> Share:
         """Return the value as an additive share; the first participant adds what is public."""

@@ -77,11 +77,27 @@ class Objective(ABC):
     """Whether labels are classes, of which a sample of rows should have the same shares."""
 
     @abstractmethod
-    def largest_sum(self, n_samples: int, l2: Fraction, leaves: int, *, centred: bool) -> Fraction:
+    def largest_sum(
+        self,
+        n_samples: int,
+        l2: Fraction,
+        leaves: int,
+        *,
+        centred: bool,
+        drawn: int | None = None,
+    ) -> Fraction:
         """Return what no sum of first derivatives, over any of the samples, passes.
 
-        `centred` tells whether scores start from `start`.
+        `centred` tells whether scores start from `start`; `drawn`, how many samples a table is
+        trained on, if it is not all of them.
         """
+
+    def largest_squares(self, n_samples: int) -> Fraction | None:
+        """Return what the squares of first derivatives must add up to, at most, in every table.
+
+        If it is trained on a part of the samples; None where `largest_sum` needs no such check.
+        """
+        return None
 
     @abstractmethod
     def check_values(self, label: FloatArray) -> None:

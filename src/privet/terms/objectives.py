@@ -30,7 +30,15 @@ class Regression(Objective):
     metric = "rmse"
     smaller_is_better = frozenset({"rmse"})
 
-    def largest_sum(self, n_samples: int, l2: Fraction, leaves: int, *, centred: bool) -> Fraction:
+    def largest_sum(
+        self,
+        n_samples: int,
+        l2: Fraction,
+        leaves: int,
+        *,
+        centred: bool,
+        drawn: int | None = None,
+    ) -> Fraction:
         """Return N/2, or about half of it where scores start from the mean.
 
         Let q be the sum of squared residuals. The label's unit makes it at most N/4 at first, and
@@ -39,12 +47,22 @@ class Regression(Objective):
         for residuals less their mean: N/4 + |g|. From the mean, g is 0 at first; what a leaf of n
         samples leaves over is at most sqrt(n q_leaf) l2 / (n + l2) <= sqrt(l2 q_leaf) / 2, so all
         leaves of a table sqrt(l2 leaves q) / 2.
+
+        A table that is trained on a part of the samples may raise the residuals of the others, so
+        then q is checked; and nothing is known of g.
         """
+        if drawn is not None:
+            squares = math.ceil(drawn * self.largest_squares(n_samples) * (1 << 20))
+            return Fraction(math.isqrt(squares) + 1, 1 << 10)
         half = Fraction(n_samples, 2)
         if not centred:
             return half
         rest = Fraction(math.isqrt(math.ceil(l2 * leaves * n_samples)) + 1, 4)
         return min(half, half / 2 + rest)
+
+    def largest_squares(self, n_samples: int) -> Fraction:
+        """Return N/4, what they are at first at most, and as much more as a check may be off."""
+        return Fraction(n_samples, 4) * Fraction(65, 64) ** 2
 
     def check_values(self, label: FloatArray) -> None:
         """Refuse a label that is everywhere the same."""
@@ -99,9 +117,17 @@ class Classification(Objective):
     metric = "auc"
     has_classes = True
 
-    def largest_sum(self, n_samples: int, l2: Fraction, leaves: int, *, centred: bool) -> Fraction:
-        """Return N: no first derivative is larger than 1."""
-        return Fraction(n_samples)
+    def largest_sum(
+        self,
+        n_samples: int,
+        l2: Fraction,
+        leaves: int,
+        *,
+        centred: bool,
+        drawn: int | None = None,
+    ) -> Fraction:
+        """Return how many samples there are: no first derivative is larger than 1."""
+        return Fraction(n_samples if drawn is None else drawn)
 
     def check_values(self, label: FloatArray) -> None:
         """Refuse what is not 0 and 1, and a single class."""

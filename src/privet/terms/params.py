@@ -70,6 +70,18 @@ class Params(Config):
     ] = None
     """None: the label's mean in a regression, the log-odds of each class in a classification, which
     only the label's holder needs to know."""
+    subsample: Annotated[
+        float, Field(gt=0, le=1, description="Share of the rows that each table is trained on.")
+    ] = 1.0
+    """Each table draws others, by a public coin (`draws`)."""
+    colsample: Annotated[
+        float, Field(gt=0, le=1, description="Share of the features that each table may test.")
+    ] = 1.0
+    """Each table draws others, by the same coin."""
+    seed: Annotated[
+        int, Field(ge=0, lt=1 << 32, description="Chooses the rows and features of each table.")
+    ] = 0
+    """What all public coins are tossed from."""
 
     @model_validator(mode="after")
     def _has_an_objective(self) -> Self:
@@ -111,23 +123,23 @@ def spelled_out(
     """Decorate a function of `**params` so that its signature names every hyper-parameter.
 
     Readers of signatures, such as scikit-learn and the command line, then see all of them, with
-    their defaults, wherever this list grows. So they see the keywords of `also`, another such
-    function, to which the rest is passed on.
+    their defaults, wherever this list grows. One that the function has as its own stays as it is.
+    So they see the keywords of `also`, another such function, to which the rest is passed on.
     """
 
     def decorate(function: _Function) -> _Function:
         signature = inspect.signature(function, eval_str=True)
         own = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
+        fields = {k: v for k, v in hyper_parameters().items() if k not in signature.parameters}
         if also is not None:
             others = inspect.signature(also).parameters.values()
-            chosen = hyper_parameters()
-            own += [p for p in others if p.kind is p.KEYWORD_ONLY and p.name not in chosen]
-        kinds = {name: annotation(field) for name, field in hyper_parameters().items()}
+            own += [p for p in others if p.kind is p.KEYWORD_ONLY and p.name not in fields]
+        kinds = {name: annotation(field) for name, field in fields.items()}
         more = [
             inspect.Parameter(
                 name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=kinds[name]
             )
-            for name, field in hyper_parameters().items()
+            for name, field in fields.items()
         ]
         function.__signature__ = signature.replace(parameters=[*own, *more])  # type: ignore[attr-defined]
         hints = {p.name: p.annotation for p in own if p.annotation is not p.empty}

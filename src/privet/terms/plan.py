@@ -6,6 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+import numpy as np
+
+from privet.terms.draws import Draw, draw, draw_features, drawn_rows
 from privet.terms.objective import Objective
 from privet.terms.params import Params
 
@@ -65,3 +68,28 @@ class Plan:
         if self.cut_counts is not None:
             return self.cut_counts
         return (self.params.candidates,) * self.n_features
+
+    @property
+    def n_drawn(self) -> int:
+        """How many rows every table is trained on."""
+        return drawn_rows(self.params, self.n_samples)
+
+    @property
+    def draws(self) -> bool:
+        """Whether tables are trained on a part of the rows or features."""
+        return min(self.params.subsample, self.params.colsample) < 1
+
+    @property
+    def checks_squares(self) -> bool:
+        """Whether every table must check the squares of its rows' first derivatives."""
+        checked = self.objective.largest_squares(self.n_samples) is not None
+        return checked and self.n_drawn < self.n_samples
+
+    def draw(self, table: int) -> Draw:
+        """Return the rows and features that a table is trained on."""
+        return draw(self.params, self.n_samples, self.cuts, table)
+
+    def drawn_cuts(self, table: int) -> tuple[int, ...]:
+        """Return how many cuts each feature has that a table may test."""
+        features = draw_features(self.params, self.cuts, table)
+        return tuple(np.array(self.cuts)[features].tolist())

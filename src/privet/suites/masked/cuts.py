@@ -6,13 +6,13 @@ This half of a level sees sums, whatever the number of samples, and no row. Its 
 
 from __future__ import annotations
 
-from fractions import Fraction
 from typing import NamedTuple
 
 import numpy as np
 
 from privet.arithmetic.rings import integers_modulo
 from privet.arithmetic.shares import Share, stack
+from privet.gates.gate import Later, alone
 from privet.gates.masked import Lifted, Masked, combine, constant, lift, mask, mask_one, signed_lift
 from privet.gates.outcomes import owned_share
 from privet.gates.pick import pick
@@ -24,6 +24,7 @@ from privet.gates.threshold import Comparison, step
 from privet.gates.truncate import drop_bits
 from privet.runtime.runtime import Runtime, Things
 from privet.suites.masked.bounds import Bounds
+from privet.suites.masked.candidates import Candidates, handicaps
 from privet.suites.masked.reciprocal import (
     classify,
     lifted_y,
@@ -33,17 +34,9 @@ from privet.suites.masked.reciprocal import (
 )
 from privet.suites.masked.samples import Sums, siblings
 from privet.suites.masked.scales import SQUARE_BITS, Scales
-from privet.suites.masked.tournament import best, stages
+from privet.suites.masked.tournament import best
+from privet.terms.draws import Draw
 from privet.terms.plan import Plan
-
-HANDICAP_BITS = 20
-"""The last feature's scores are lowered by 2^-20 of themselves. Rounding makes about as much of
-equal ones; a larger handicap would be wrong more often where scores nearly agree."""
-FIRST_HANDICAP_BITS = 19
-MOST_HANDICAP_BITS = 15
-"""But where an objective starts even, many candidates of the first table are equal rather than
-nearly so: 2^-19 for every feature before, which rounding rarely makes up for, and 2^-15 in all, at
-most."""
 
 
 class _Sums(NamedTuple):
@@ -80,16 +73,8 @@ class Cuts:
         self._plan = plan
         self._scales = scales
         self._bounds = bounds
-        self._feature = np.repeat(np.arange(plan.n_features), plan.cuts)
-        self._bucket = np.concatenate([np.arange(count) for count in plan.cuts])
-        self._stages = stages(plan.cuts)
-        owners = plan.ownership.features
-        self._things = Things(owners, plan.cuts, ("split feature", "split bucket"))
-        # For all, a feature; for its owner, the bucket: plus one, since zero is nothing.
-        self._carried = np.zeros((1 + runtime.n_parties, len(self._feature)), dtype=np.int64)
-        self._carried[0] = self._feature + 1
-        owner = np.array(owners)[self._feature]
-        self._carried[1 + owner, np.arange(len(owner))] = self._bucket + 1
+        self._things = Things(plan.ownership.features, plan.cuts, ("split feature", "split bucket"))
+        self._candidates = Candidates.of(plan, slice(None), runtime.n_parties)
         self._lowered = self._handicap(first=False)
         self._root: _Root | None = None
         self._g: _Sums | None = None
@@ -112,8 +97,10 @@ class Cuts:
             z = mask_one(runtime, reciprocal(runtime, scales, m, self._lowered))
             self._root = _Root(h, classes, lift(runtime, z))
 
-    def begin_table(self, *, first: bool) -> None:
+    def begin_table(self, draw: Draw, *, first: bool) -> None:
         """Start a table."""
+        if self._plan.draws:
+            self._candidates = Candidates.of(self._plan, draw.features, self._runtime.n_parties)
         self._lowered = self._handicap(first=first)
         self._g = self._h = None
 
@@ -130,7 +117,8 @@ class Cuts:
         runtime = self._runtime
         with runtime.step("scores"):
             scores = self._scores(sums)
-        finalists = best(runtime, scores, self._stages, self._carried)
+        candidates = self._candidates
+        finalists = best(runtime, scores, candidates.stages, candidates.carried)
         with runtime.step("reveal"):
             found = runtime.reveal_winner(finalists, self._things)
         return (0, -1) if found is None else found
@@ -208,26 +196,27 @@ class Cuts:
 
     def _handicap(self, *, first: bool) -> Integers:
         """Return what the scores of all cuts are multiplied with."""
-        return scaled(handicaps(self._plan, first=first))[self._feature].reshape(1, -1, 1, 1)
+        by_feature = scaled(handicaps(self._plan, first=first))
+        return by_feature[self._candidates.feature].reshape(1, -1, 1, 1)
 
     def chosen(self, feature: int, bucket: int) -> Share:
         """Return a share of 1 at the cut of a test, which its owner knows, and 0 elsewhere: (C,).
 
         -1 is somebody else's bucket.
         """
-        ring, own = self._scales.units.g_ring, None
+        ring, own, cuts = self._scales.units.g_ring, None, self._candidates
         if bucket >= 0:
-            own = ((self._feature == feature) & (self._bucket == bucket)).astype(ring.dtype)
-        return owned_share(self._runtime, own, (len(self._feature),), ring)
+            own = ((cuts.feature == feature) & (cuts.bucket == bucket)).astype(ring.dtype)
+        return owned_share(self._runtime, own, (len(cuts.feature),), ring)
 
-    def leaf_values(self, chosen: Masked) -> Masked:
+    def leaf_values(self, chosen: Masked, residuals: list[Masked]) -> Masked:
         """Return the values of leaves, (K, 2^D), in the units and the ring of scores.
 
         1. The sums of left leaves are those of the last level at the cut that was chosen; right
            ones are what is left of their parents'.
         2. -G / y, times the learning rate: G P times a reciprocal, rounded at random.
         3. |G| <= w y for the largest weight w, or training ends; so if anything else of this table
-           was out of its bounds.
+           was out of its bounds, such as its residuals, if they are to be checked.
         """
         runtime, scales = self._runtime, self._scales
         assert self._g is not None
@@ -236,7 +225,7 @@ class Cuts:
             h_ring = scales.units.h_ring
             short = chosen.map(lambda a: a.to_ring(h_ring))
             sums = [self._leaf_sums(chosen, self._g), self._leaf_sums(short, self._h)]
-            g, h = mask(runtime, *sums)
+            g, h = self._with_residuals_checked(residuals, mask.later(*sums))
             classes = classify(runtime, scales, h)
             m = normalised(runtime, scales, classes, h)
             numerator = step(runtime, classes, signed_lift(runtime, g), factors=scales.factors)
@@ -251,6 +240,15 @@ class Cuts:
             (values,) = self._bounds.settle(rounding)
             return values
 
+    def _with_residuals_checked(
+        self, room: list[Masked], opening: Later[list[Masked]]
+    ) -> list[Masked]:
+        """Open something, and check the room of residuals, if there is any, on the way."""
+        if not room:
+            return alone(self._runtime, opening)
+        what = "errors of the rows drawn for a table, larger than those that training started from"
+        return self._bounds.check(room[0], room[0].ring.bits, what, opening)
+
     def _leaf_sums(self, chosen: Masked, sums: _Sums) -> Share:
         left = pick(self._runtime, chosen, sums.left)
         rest = sums.total.share(self._runtime) - left
@@ -262,15 +260,3 @@ class Cuts:
         y = lifted_y(self._runtime, self._scales, h, ring).share(self._runtime) * of_y
         size = signed_lift(self._runtime, g, ring=ring).share(self._runtime) * of_g
         return stack([y + size, y - size])
-
-
-def handicaps(plan: Plan, *, first: bool) -> list[Fraction]:
-    """Return what the scores of each feature are multiplied with: a little less than 1.
-
-    Lowered in proportion to its number, so that equal scores tend to go to the lowest, as in the
-    reference.
-    """
-    last = plan.n_features << HANDICAP_BITS
-    if first and plan.objective.even_start:
-        last = max(1 << FIRST_HANDICAP_BITS, plan.n_features << MOST_HANDICAP_BITS)
-    return [1 - Fraction(j, last) for j in range(plan.n_features)]

@@ -14,6 +14,7 @@ import numpy as np
 from privet.arithmetic.fixed_point import FixedPoint
 from privet.arithmetic.rings import Ring, integers_modulo
 from privet.arithmetic.shares import Elements, Share, stack
+from privet.arrays import Indices
 from privet.gates.gate import Later, alone
 from privet.gates.histogram import Indicators, Products, histogram
 from privet.gates.masked import (
@@ -34,8 +35,10 @@ from privet.gates.sigmoid_series import LARGEST_SCORE, SCORE_BITS, sigmoid_serie
 from privet.gates.truncate import drop_bits
 from privet.runtime.runtime import Runtime
 from privet.suites.masked.bounds import Bounds
+from privet.suites.masked.residuals import squares_room
 from privet.suites.masked.scales import Scales
 from privet.suites.suite import OwnData
+from privet.terms.draws import Draw
 from privet.terms.objective import Functions, SharedReal
 from privet.terms.plan import Plan
 
@@ -53,7 +56,8 @@ class Sums(NamedTuple):
 
     g: tuple[Share, Share]
     h: tuple[Share, Share] | None
-    """None at the root where second derivatives are 1: there they are the same in every table."""
+    """None at the root where second derivatives are 1 and nothing is drawn: there they are the same
+    in every table."""
 
 
 class _Nodes(NamedTuple):
@@ -81,6 +85,10 @@ class Samples(Functions):
         self._data = data
         self._indicators = indicators
         self._bounds = bounds
+        self._drawn = indicators
+        """Of the rows and features that the current table is trained on."""
+        self._rows: Indices = slice(plan.n_samples)
+        """The rows that take part in the sums of the current table."""
         self._nodes: _Nodes | None = None
         self._outcomes: list[Masked] = []
         self._masked: list[Masked] = []
@@ -92,7 +100,7 @@ class Samples(Functions):
         self._weight: Lifted | None = None
         """The weights, (1, 1, N), if there are any."""
         self._curvature: Masked | None = None
-        """The second derivatives of all tables, (K, 1, N), where they are 1 or the weights."""
+        """The second derivatives of all rows, (K, 1, N), where they are 1 or the weights."""
         if plan.objective.unit_curvature:
             self._curvature = self._ones()
 
@@ -109,14 +117,19 @@ class Samples(Functions):
         if self._curvature is not None:
             self._curvature = masked
 
-    def begin_table(self, target: Share, score: Share) -> None:
-        """Mask the derivatives of all samples, (K, 1, N) each.
+    def begin_table(self, draw: Draw, target: Share, score: Share) -> None:
+        """Mask the derivatives of the samples that are drawn, (K, 1, N) each.
 
         Cost: one opening of 34 bits a sample where the second derivatives are 1; otherwise what
         they cost, and about as many bits more. One more such opening where there are weights.
         """
         runtime, plan, units = self._runtime, self._plan, self._scales.units
         self._nodes, self._outcomes = None, []
+        self._rows = draw.rows
+        if plan.draws:
+            self._drawn = self._indicators.of(*draw)
+            self._products = Products(runtime, self._drawn)
+        score, target = score[:, draw.rows], target[:, draw.rows]
         with runtime.step("gradients"):
             found = plan.objective.derivatives_on_shares(
                 self, SharedReal(score, SCORE_BITS), SharedReal(target, SCORE_BITS)
@@ -136,7 +149,8 @@ class Samples(Functions):
                     opening = self._narrowed(weighted, widths, self._products.begin)
                     self._masked = alone(runtime, opening)
             if self._curvature is not None:
-                self._masked.append(self._curvature)
+                rows = self._rows if self._weight is not None else slice(None)
+                self._masked.append(self._curvature.map(lambda a: a[:, :, rows]))
 
     def _narrowed(
         self,
@@ -159,7 +173,7 @@ class Samples(Functions):
     def _weigh(self, x: Masked, bits: int) -> SharedReal:
         """Return derivatives times weights."""
         assert self._weight is not None
-        factors = [signed_lift(self._runtime, x), self._weight]
+        factors = [signed_lift(self._runtime, x), self._weight.take(self._rows)]
         product = polynomial(self._runtime, factors, [(1, (0, 1))])
         return SharedReal(product, bits + self._scales.units.weights[0])
 
@@ -178,7 +192,7 @@ class Samples(Functions):
     def _ones(self) -> Masked:
         """Return second derivatives that everybody knows: (K, 1, N)."""
         ring, plan = self._scales.units.h_ring, self._plan
-        ones = np.ones((plan.objective.outputs, 1, plan.n_samples), dtype=ring.dtype)
+        ones = np.ones((plan.objective.outputs, 1, plan.n_drawn), dtype=ring.dtype)
         return constant(self._runtime, ones, ring)
 
     def root_curvature(self) -> tuple[Share, Share | None]:
@@ -211,7 +225,7 @@ class Samples(Functions):
 
         Cost: one opening of one element.
         """
-        runtime, n_samples = self._runtime, self._plan.n_samples
+        runtime, n_samples = self._runtime, self._plan.n_drawn
         with runtime.step("loss"):
             residual, fraction = self._residual
             lifted = [signed_lift(runtime, residual)]
@@ -223,6 +237,10 @@ class Samples(Functions):
             total = mask_one(runtime, squares.sum().reshape(1))
             return polynomial(runtime, [signed_lift(runtime, total, shift=bits)], [(1, (0,))])
 
+    def room(self) -> list[Share]:
+        """Return by how much the first derivatives of the root are within what units assume."""
+        return squares_room(self._runtime, self._plan, self._scales.units, self._masked[0])
+
     def sums(self) -> Sums:
         """Return the sums of the root, or of left children.
 
@@ -230,7 +248,7 @@ class Samples(Functions):
         """
         runtime, (g, h), parent = self._runtime, self._masked, self._nodes
         outputs, nodes, _ = g.shape
-        kept = parent is None and self._curvature is not None
+        kept = parent is None and self._curvature is not None and not self._plan.draws
         vectors = [g] if kept else [g, h]
         with runtime.step("histogram"):
             flat = [x.map(lambda a: a.reshape(outputs * nodes, -1)) for x in vectors]
@@ -263,9 +281,9 @@ class Samples(Functions):
         assert nodes is not None
         outputs, count, _ = nodes.g.shape
         flat = (x.map(lambda a: a.reshape(outputs * count, -1)) for x in nodes)
-        left = keep(runtime, fails, *flat)
+        left = keep(runtime, fails.map(lambda a: a[self._rows]), *flat)
         with runtime.step("children"):
-            self._products = Products(runtime, self._indicators)
+            self._products = Products(runtime, self._drawn)
             masked = mask(runtime, *left, meanwhile=self._products.begin)
         self._masked = [x.map(lambda a: a.reshape(outputs, count, -1)) for x in masked]
 

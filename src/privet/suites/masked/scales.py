@@ -76,6 +76,8 @@ class Scales:
         # classification it is N an output for a model that knows what it does not know.
         each = units.stretch**2 / 4 if proven else Fraction(4)
         limit = each * n_samples * objective.outputs
+        if plan.checks_squares:
+            limit = units.stretch**2 * (objective.largest_squares(n_samples) or 0)
         rate = Fraction(params.learning_rate)
         weight = objective.largest_weight * units.stretch
         scales = cls(

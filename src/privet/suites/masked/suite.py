@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import math
 from fractions import Fraction
 
 import numpy as np
@@ -10,7 +12,7 @@ from privet.arithmetic.fixed_point import FixedPoint
 from privet.arithmetic.limbs import LimbMatrix
 from privet.arithmetic.rings import Z64, Ring, RingArray
 from privet.arithmetic.shares import Share
-from privet.arrays import IndexArray
+from privet.arrays import IndexArray, Indices
 from privet.errors import ParameterError
 from privet.gates.histogram import publish
 from privet.gates.masked import mask, mask_one, signed_lift
@@ -20,7 +22,8 @@ from privet.gates.sigmoid_series import LARGEST_SCORE, SCORE_BITS, coefficients
 from privet.runtime.runtime import Runtime
 from privet.suites.masked import reasons
 from privet.suites.masked.bounds import Bounds
-from privet.suites.masked.cuts import Cuts, handicaps
+from privet.suites.masked.candidates import handicaps
+from privet.suites.masked.cuts import Cuts
 from privet.suites.masked.reciprocal import scaled
 from privet.suites.masked.samples import LOSS_BITS, Samples
 from privet.suites.masked.scales import Scales
@@ -48,6 +51,11 @@ class MaskedSuite(Suite):
         """Refuse what no scales fit, and a start that the sigmoid is not right for."""
         scales = Scales.of(plan)
         assert scales.largest_weight * scales.rate <= reasons.LARGEST_LEAF
+        if plan.weighted and plan.checks_squares:
+            raise ParameterError(
+                "subsample: masked has no bound on sums of a regression's weighted residuals for "
+                "rows that tables leave out: leave subsample out, or the weights"
+            )
         start = plan.params.base_score or 0.0
         if not plan.objective.own_unit and abs(start) >= LARGEST_SCORE:
             raise ParameterError(
@@ -75,6 +83,8 @@ class MaskedSuite(Suite):
         """
         scales, cuts = Scales.of(plan), sum(plan.cuts)
         indicators = LimbMatrix.memory(cuts, plan.n_samples)
+        if plan.draws:  # those of a table, beside all
+            indicators += LimbMatrix.memory(_drawn_cuts(plan), plan.n_drawn)
         vectors = (8 * plan.objective.outputs + 2) * plan.params.leaves
         waves = 3 * 2 * len(reciprocal_series(scales.ratio, scales.period).multiples)
         level = Z64.nbytes((waves, cuts * scales.sides))
@@ -84,8 +94,8 @@ class MaskedSuite(Suite):
     @classmethod
     def multiplications(cls, plan: Plan) -> int:
         """Return those of the indicators with the root's and all left children's derivatives."""
-        cuts = sum(plan.cuts)
-        return cuts * plan.n_samples * plan.params.leaves * plan.objective.outputs
+        cuts = _drawn_cuts(plan)
+        return cuts * plan.n_drawn * plan.params.leaves * plan.objective.outputs
 
     @classmethod
     def constants(cls, plan: Plan) -> dict[str, object]:
@@ -99,6 +109,7 @@ class MaskedSuite(Suite):
             "ties": [scaled(handicaps(plan, first=first)).tolist() for first in (True, False)],
             "the tournament": stages(plan.cuts),
             **({"reasons": reasons.constants(plan.params.depth)} if plan.explains else {}),
+            "what tables draw": [_digest(part) for part in plan.draw(0) if plan.draws],
         }
 
     def setup(self) -> None:
@@ -123,7 +134,7 @@ class MaskedSuite(Suite):
         if plan.weighted:
             with runtime.step("weights"):
                 self._samples.mask_weights()
-        if plan.objective.unit_curvature:
+        if plan.objective.unit_curvature and not plan.draws:
             self._cuts.keep_root(*self._samples.root_curvature())
 
     def train_table(self, number: int) -> TrainedTable:
@@ -132,9 +143,11 @@ class MaskedSuite(Suite):
         depth = plan.params.depth
         features = np.zeros(depth, dtype=np.intp)
         buckets = np.full(depth, -1, dtype=np.intp)
-        samples.begin_table(self._target, self.scores)
+        draw = plan.draw(number)
+        samples.begin_table(draw, self._target, self.scores)
         loss = samples.squared_residuals() if plan.reveal_loss else None
-        cuts.begin_table(first=number == 0)
+        room = samples.room()
+        cuts.begin_table(draw, first=number == 0)
         for level in range(depth):
             with runtime.step("level", level):
                 test = cuts.best_test(samples.sums())
@@ -145,9 +158,11 @@ class MaskedSuite(Suite):
                         fails = mask_one(runtime, outcome)
                         samples.split(fails)
                     else:
-                        fails, chosen = mask(runtime, outcome, cuts.chosen(*test))
+                        fails, chosen, *residuals = mask(
+                            runtime, outcome, cuts.chosen(*test), *room
+                        )
                     samples.remember(fails)
-        values = cuts.leaf_values(chosen)
+        values = cuts.leaf_values(chosen, residuals)
         with runtime.step("update"):
             self.scores = samples.add_leaves(self.scores, values)
             leaves = signed_lift(runtime, values).share(runtime)
@@ -155,7 +170,7 @@ class MaskedSuite(Suite):
 
     def loss_of(self, revealed: RingArray) -> float:
         """Return a mean from a sum over N divided by a power of two, in the label's own unit."""
-        n_samples, stretch = self.plan.n_samples, float(self._scales.units.stretch)
+        n_samples, stretch = self.plan.n_drawn, float(self._scales.units.stretch)
         scale = (1 << n_samples.bit_length()) / (n_samples << LOSS_BITS)
         return float(revealed[0]) * scale / stretch**2
 
@@ -197,3 +212,15 @@ class MaskedSuite(Suite):
         """Return what tables add to scores, and what groups of tests contribute: one round."""
         with runtime.step("infer"):
             return reasons.look_up(runtime, tests, leaf_values, contributions, groups)
+
+
+def _drawn_cuts(plan: Plan) -> int:
+    """Return about how many cuts a table chooses among."""
+    return math.ceil(plan.params.colsample * sum(plan.cuts))
+
+
+def _digest(drawn: Indices) -> str:
+    """Return what tells draws apart."""
+    if isinstance(drawn, slice):
+        return "all"
+    return hashlib.blake2b(drawn.astype("<u8").tobytes(), digest_size=16).hexdigest()

@@ -27,6 +27,7 @@ _WORD, _COUNT = 32, 16  # a regression's rings are at least words, which need no
 # Rounding moves sums by a unit for every sample, at most.
 _SLACK = Fraction(99, 100)
 LARGEST_Y = 1 << 33
+_MOST_DRAWN_FRACTION = 18  # leaves room for residuals of rows that are not drawn for long
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,11 @@ class Units:
         """Choose units for a plan; raise ParameterError if none will do."""
         objective, n_samples, params = plan.objective, plan.n_samples, plan.params
         bound = objective.largest_sum(
-            n_samples, Fraction(params.l2), params.leaves, centred=params.base_score is None
+            n_samples,
+            Fraction(params.l2),
+            params.leaves,
+            centred=params.base_score is None,
+            drawn=_weight_of_drawn(plan),
         )
         # Second derivatives are counted exactly, or weighed.
         counts = objective.unit_curvature
@@ -90,6 +95,9 @@ class Units:
                 f"protocol: masked sums gradients with at least {LEAST_FRACTION} fraction bits, "
                 f"and {n_samples} samples leave {g_bits}: use fewer samples"
             )
+        if plan.checks_squares:
+            g_bits = min(g_bits, _MOST_DRAWN_FRACTION)
+            _check_reach(plan, Fraction(1 << (bits - 2), 1 << g_bits))
         stretch = Fraction(1)
         if objective.own_unit:
             stretch = min(Fraction(2), _SLACK * (1 << (bits - 2 - g_bits)) / bound)
@@ -118,6 +126,30 @@ class Units:
             h_limit=h_limit,
             h_slack=h_slack,
             counts=counts,
+        )
+
+
+def _weight_of_drawn(plan: Plan) -> int | None:
+    """Return what no drawn rows weigh more than together; None if all rows are drawn."""
+    if plan.n_drawn == plan.n_samples:
+        return None
+    return plan.n_samples if plan.weighted else plan.n_drawn
+
+
+def _check_reach(plan: Plan, signed: Fraction) -> None:
+    """Refuse tables that could move a score by more than rings tell apart before it is checked.
+
+    Of a row that is drawn, a residual of up to three times what is signed in its ring is not taken
+    for a smaller one. A label is at most 4 in size, and each table moves a score by no more than
+    its largest leaf value, in a unit that may be stretched by 2.
+    """
+    rate, weight = Fraction(plan.params.learning_rate), plan.objective.largest_weight
+    if 2 * (4 + plan.params.tables * rate * weight) > 3 * signed:
+        most = int((3 * signed / 2 - 4) / (rate * weight))
+        raise ParameterError(
+            f"tables: with subsample, {plan.n_samples} samples and a learning_rate of "
+            f"{plan.params.learning_rate:g}, masked can train {most} tables at most, not "
+            f"{plan.params.tables}: use fewer, a lower learning_rate, or all rows"
         )
 
 

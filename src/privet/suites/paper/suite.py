@@ -32,13 +32,19 @@ class PaperSuite(Suite):
 
     @classmethod
     def check(cls, plan: Plan) -> None:
-        """Refuse sums of second derivatives at which SDiv does not converge, and the loss."""
+        """Refuse what the paper has not, and sums at which SDiv does not converge."""
         if plan.reveal_loss:
             raise ParameterError("reveal_loss: the protocol paper has no loss; use masked")
         if plan.weighted:
             raise ParameterError("weighted: the protocol paper has no weights; use masked")
         if plan.explains:
             raise ParameterError("explain: the protocol paper derives no contributions; use masked")
+        for name in ("subsample", "colsample"):
+            if getattr(plan.params, name) < 1:
+                raise ParameterError(
+                    f"{name}: the protocol paper trains every table on all rows and features; "
+                    "leave it out, or use masked"
+                )
         if plan.objective.outputs > 1:
             raise ParameterError(
                 f"protocol: paper has one score a sample, and {plan.objective.outputs} are needed, "

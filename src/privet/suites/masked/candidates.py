@@ -1,0 +1,62 @@
+"""The cuts that a table chooses among, and which of equal ones it prefers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+import numpy.typing as npt
+
+from privet.arrays import IndexArray, Indices
+from privet.suites.masked.tournament import Sizes, stages
+from privet.terms.plan import Plan
+
+HANDICAP_BITS = 20
+"""The last feature's scores are lowered by 2^-20 of themselves. Rounding makes about as much of
+equal ones; a larger handicap would be wrong more often where scores nearly agree."""
+FIRST_HANDICAP_BITS = 19
+MOST_HANDICAP_BITS = 15
+"""But where an objective starts even, many candidates of the first table are equal rather than
+nearly so: 2^-19 for every feature before, which rounding rarely makes up for, and 2^-15 in all, at
+most."""
+
+
+@dataclass(frozen=True, eq=False)
+class Candidates:
+    """The cuts that a table chooses among."""
+
+    feature: IndexArray
+    """The feature of every cut: (C,)."""
+    bucket: IndexArray
+    """The last bucket that passes: (C,)."""
+    stages: tuple[Sizes, ...]
+    """Of their tournament."""
+    carried: npt.NDArray[np.int64]
+    """What they carry through it: for all, a feature; for its owner, the bucket."""
+
+    @classmethod
+    def of(cls, plan: Plan, features: Indices, n_parties: int) -> Candidates:
+        """Return the cuts of some features."""
+        chosen = np.arange(plan.n_features)[features]
+        counts = tuple(plan.cuts[j] for j in chosen)
+        feature = np.repeat(chosen, counts)
+        bucket = np.concatenate([np.arange(count) for count in counts])
+        # Plus one, since zero is nothing.
+        carried = np.zeros((1 + n_parties, len(feature)), dtype=np.int64)
+        carried[0] = feature + 1
+        owner = np.array(plan.ownership.features)[feature]
+        carried[1 + owner, np.arange(len(owner))] = bucket + 1
+        return cls(feature, bucket, stages(counts), carried)
+
+
+def handicaps(plan: Plan, *, first: bool) -> list[Fraction]:
+    """Return what the scores of each feature are multiplied with: a little less than 1.
+
+    Lowered in proportion to its number, so that equal scores tend to go to the lowest, as in the
+    reference.
+    """
+    last = plan.n_features << HANDICAP_BITS
+    if first and plan.objective.even_start:
+        last = max(1 << FIRST_HANDICAP_BITS, plan.n_features << MOST_HANDICAP_BITS)
+    return [1 - Fraction(j, last) for j in range(plan.n_features)]

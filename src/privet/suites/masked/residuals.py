@@ -1,0 +1,63 @@
+"""Whether residuals of the rows that a table draws are as small as the units of sums assume.
+
+A table never raises the squared error of the rows that it is trained on. It may raise that of the
+rows that it leaves out, and so the next table checks its own: the squares of their first
+derivatives must add up to no more than `Objective.largest_squares`.
+"""
+
+from __future__ import annotations
+
+from math import isqrt
+
+from privet.arithmetic.rings import Z64
+from privet.arithmetic.shares import Share, stack
+from privet.gates.masked import Masked, signed_lift
+from privet.gates.polynomial import polynomial
+from privet.runtime.runtime import Runtime
+from privet.suites.masked.units import Units
+from privet.terms.plan import Plan
+
+_FINE = 9
+"""Fraction bits that residuals are squared with: what they lose is a part of what is allowed."""
+
+
+def squares_room(runtime: Runtime, plan: Plan, units: Units, residuals: Masked) -> list[Share]:
+    """Return by how much squares are within their bounds, to be masked: none is negative.
+
+    An array over Z64, or nothing where there is nothing to check.
+
+    Cost: no opening; corrections of a lifted value and its square for each row and bound.
+    """
+    rooms = []
+    for drop, limit in bounds_of_squares(plan, units):
+        lifted = signed_lift(runtime, residuals, shift=drop)
+        total = polynomial(runtime, [lifted], [(1, (0, 0))]).sum()
+        rooms.append(runtime.public(Z64.array(limit), Z64) - total)
+    return [stack(rooms)] if rooms else []
+
+
+def bounds_of_squares(plan: Plan, units: Units) -> list[tuple[int, int]]:
+    """Return how many bits residuals lose, and what their squares must not add up to more than.
+
+    Residuals are off by up to one unit of what is left. By Minkowski's inequality the root of the
+    sum of n squares is off by sqrt(n) units, at most.
+
+    With many rows the sum of such squares might not fit 64 bits, if residuals are as large as their
+    ring lets them be. Then they are first shown to be smaller, by squares of fewer bits: if these
+    add up to no more than what is allowed, and what they may be off, the others fit.
+    """
+    if not plan.checks_squares:
+        return []
+    largest = plan.objective.largest_squares(plan.n_samples)
+    assert largest is not None
+    allowed = largest * units.stretch**2 * (1 << (2 * units.g_bits))
+    n = plan.n_drawn
+    off = isqrt(n) + 1
+    fine = drop = units.g_bits - _FINE
+    # What is beyond the signed numbers of a ring is lifted to three times their size, at most.
+    while n * ((3 << (units.g_ring.bits - 2) >> drop) + 2) ** 2 >= 1 << 63:
+        drop += 1
+    found = [(fine, (isqrt(int(allowed / (1 << (2 * fine)))) - off) ** 2)]
+    if drop > fine:
+        found.insert(0, (drop, (isqrt(int(allowed / (1 << (2 * drop)))) + 1 + off) ** 2))
+    return found

@@ -1,0 +1,316 @@
+"""Tables that are trained on a part of the rows and features."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.boosting.test_cuts import BUCKETS, table
+from tests.boosting.test_federation import N, bucketed, columns, label_of, trial
+from tests.privacy.cases import training
+from tests.runtime.harness import check_count, play
+
+from privet import ParameterError, Params
+from privet.arrays import FloatArray
+from privet.boosting.binning import BucketedColumns
+from privet.boosting.estimate import Estimate, count, estimate
+from privet.boosting.federation import Federation
+from privet.boosting.federation import train as train_on_shares
+from privet.boosting.model import Feature
+from privet.boosting.part import LabelUnit, join
+from privet.boosting.trainer import train, train_federated
+from privet.errors import ResultError
+from privet.runtime.counter import Cost
+from privet.runtime.launcher import simulate
+from privet.runtime.runtime import Runtime
+from privet.suites.masked import residuals
+from privet.suites.masked.residuals import bounds_of_squares
+from privet.suites.masked.scales import Scales
+from privet.suites.masked.units import Units
+from privet.terms.draws import draw
+from privet.terms.plan import Ownership, Plan
+
+TASKS = ["regression", "classification"]
+SHARES = [(0.5, 1.0), (1.0, 0.5), (0.3, 0.5)]
+
+
+def only(party: BucketedColumns, rows: Any, features: list[int]) -> BucketedColumns:
+    return replace(
+        party,
+        names=tuple(party.names[j] for j in features),
+        buckets=party.buckets[features][:, rows],
+        thresholds=party.thresholds[features],
+    )
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_the_first_table_is_that_of_what_it_draws(task: str) -> None:
+    """By the reference: as if nothing else were there."""
+    x = columns(6)
+    label = label_of(x, task)
+    params = Params(
+        task=task, tables=1, depth=3, buckets=16, subsample=0.3, colsample=0.5, base_score=0.25
+    )
+    (party,) = bucketed(x, [6], 16)
+    model = train([party], label, params)
+    rows, features = draw(params, N, (15,) * 6, 0)
+    chosen = np.arange(6)[features].tolist()
+    assert len(label[rows]) == 154
+    assert len(chosen) == 3
+    everything = params.model_copy(update={"subsample": 1.0, "colsample": 1.0})
+    alone = train([only(party, rows, chosen)], label[rows], everything, cuts="hidden")
+    assert (np.array(chosen)[alone.feature] == model.feature).all()
+    assert (alone.threshold == model.threshold).all()
+    assert (alone.leaf_values == model.leaf_values).all()
+
+
+@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("sizes", [[3, 3], [2, 1, 3], [1, 1, 2, 2, 0]])
+@pytest.mark.parametrize(("subsample", "colsample"), SHARES)
+def test_it_has_the_tests_of_the_reference(
+    sizes: list[int], task: str, subsample: float, colsample: float
+) -> None:
+    """Rows that a table leaves out have their scores updated, or the next tables would differ."""
+    x = columns(6)
+    label = label_of(x, task)
+    params = Params(
+        task=task,
+        tables=5,
+        depth=3,
+        buckets=16,
+        learning_rate=0.5,
+        subsample=subsample,
+        colsample=colsample,
+        seed=len(sizes),
+    )
+    parties = bucketed(x, sizes, 16)
+    plain, model = train(parties, label, params), train(parties, label, params, "masked")
+    assert (model.feature == plain.feature).all()
+    assert (model.bucket == plain.bucket).all()
+    assert np.abs(model.leaf_values - plain.leaf_values).max() < 1e-4
+    drawn = [np.arange(6)[draw(params, N, (15,) * 6, k).features] for k in range(5)]
+    for features, tested in zip(drawn, model.feature, strict=True):
+        assert set(tested) <= set(features)
+    unsampled = params.model_copy(update={"subsample": 1.0, "colsample": 1.0})
+    assert (train(parties, label, unsampled).leaf_values != plain.leaf_values).any()
+
+
+def test_several_classes() -> None:
+    x = columns(6)
+    score = label_of(x, "regression")
+    label = np.searchsorted(np.quantile(score, (0.3, 0.7)), score).astype(float)
+    params = Params(
+        task="classification", classes=3, tables=3, depth=2, buckets=8, subsample=0.5, colsample=0.7
+    )
+    parties = bucketed(x, [3, 3], 8)
+    plain, model = train(parties, label, params), train(parties, label, params, "masked")
+    assert (model.feature == plain.feature).all()
+    assert (model.bucket == plain.bucket).all()
+    assert np.abs(model.leaf_values - plain.leaf_values).max() < 1e-4
+
+
+@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize(("subsample", "colsample"), SHARES)
+@pytest.mark.parametrize("ahead", [False, True])
+def test_what_it_takes_is_known_beforehand(
+    task: str, subsample: float, colsample: float, ahead: bool
+) -> None:
+    """Where features have different numbers of cuts, every table differs."""
+    parties, label = table(task)
+    params = Params(
+        task=task, tables=6, depth=2, buckets=BUCKETS, subsample=subsample, colsample=colsample
+    )
+    told: list[Estimate] = []
+    found = train_federated(
+        parties, label, params, "masked", cuts="exact", ahead=ahead, on_estimate=told.append
+    )
+    plain, model = train(parties, label, params, cuts="exact"), join(found.parts)
+    assert (model.feature == plain.feature).all()
+    assert (model.bucket == plain.bucket).all()
+    online = [meter.total("online") for meter in found.outcome.meters]
+    assert {traffic.rounds for traffic in online} == {told[0].rounds}
+    assert sum(traffic.sent for traffic in online) == told[0].online
+    if not ahead:
+        offline = sum(meter.total("offline").received for meter in found.outcome.meters)
+        assert offline == told[0].offline
+
+
+@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("done", [0, 1, 3])
+def test_what_the_rest_takes(task: str, done: int) -> None:
+    """Of tables that draw features with different numbers of cuts."""
+    program, data = training(
+        "masked", task, 3, 0, tables=4, ragged=True, chosen={"colsample": 0.6, "subsample": 0.6}
+    )
+    assert len({program.plan.drawn_cuts(k) for k in range(4)}) > 2
+    found = estimate(program.federation, program.plan, done)
+    states = [None] * 3
+    if done:
+        first = program.plan.params.model_copy(update={"tables": done})
+        begun = replace(program, plan=replace(program.plan, params=first))
+        states = [view.result for view in play(begun, 3, data)]
+    rest = replace(program, done=done)
+    resumed = [(own, state) for (own, _), state in zip(data, states, strict=True)]
+    views = play(rest, 3, resumed)
+    steps = check_count(rest, views)
+    assert sum(steps.values(), start=Cost()) == Cost(found.rounds, found.online, found.offline)
+    whole = [view.result for view in play(program, 3, data)]
+    for view, other in zip(views, whole, strict=True):
+        assert (view.result.part.feature == other.part.feature).all()
+        assert (view.result.part.bucket == other.part.bucket).all()
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_on_kept_indicators(task: str, tmp_path: Any) -> None:
+    """Those of all rows and features are kept, whatever a table draws."""
+    program, data = training("masked", task, 3, 1, chosen={"colsample": 0.6, "subsample": 0.6})
+    expected = play(program, 3, data)
+    for kept in ((), (0, 1, 2)):
+        keeping = program.keeping(data, tmp_path)
+        assert keeping.plan.kept == kept
+        for view, other in zip(play(keeping, 3, data), expected, strict=True):
+            assert (view.result.part.feature == other.result.part.feature).all()
+            assert (view.result.part.bucket == other.result.part.bucket).all()
+
+
+def table_cost(task: str, **changes: Any) -> Cost:
+    """What a table takes, of 24,000 rows and 24 features of three participants."""
+    params = Params.parse({"task": task, **changes})
+    federation = Federation(
+        protocol="masked",
+        params=params,
+        parties=("a", "b", "c"),
+        features=tuple(Feature(str(j), "abc"[j % 3]) for j in range(24)),
+        active=2,
+        prediction_bits=10,
+    )
+    return count(federation, federation.plan(24_000))[1]
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_what_is_saved(task: str) -> None:
+    """By half the rows, nearly half the bytes between participants; by half the features, nearly
+    half of what the dealer sends for their cuts."""
+    whole, rows, features = (
+        table_cost(task, **changes) for changes in ({}, {"subsample": 0.5}, {"colsample": 0.5})
+    )
+    # Outcomes are of all rows, and cuts cost what they did.
+    assert 0.5 * whole.online < rows.online < 0.65 * whole.online
+    assert features.offline < whole.offline
+    # A regression divides by the root's counts in every table.
+    for cost in (rows, features):
+        assert cost.rounds <= whole.rounds + (2 if task == "regression" else 0)
+
+
+def test_the_loss_is_that_of_the_rows_drawn() -> None:
+    program, inputs = trial(
+        [2, 1, 2], 0, "masked", reveal_loss=True, task="regression", subsample=0.25
+    )
+    told: list[float | None] = []
+
+    def listening(runtime: Runtime, data: Any) -> None:
+        keep = told.append if runtime.index == 0 else None
+        train_on_shares(
+            runtime,
+            program.federation,
+            program.plan,
+            None if data is None else data[0],
+            on_state=keep and (lambda state: keep(state.loss)),
+        )
+
+    simulate(listening, 3, inputs)
+    squares = squared_deviations(inputs)
+    assert told[0] == pytest.approx(squares[program.plan.draw(0).rows].mean(), rel=1e-3)
+    assert told[0] != pytest.approx(squares.mean(), rel=1e-2)
+    assert told[1] is not None
+    assert told[1] < squares.mean()
+
+
+def squared_deviations(inputs: Any) -> FloatArray:
+    """Squares of what the label is off its mean by, in the unit that it is shared in."""
+    label = inputs[-1][0].label
+    unit = LabelUnit.of(label, label.mean())
+    result: FloatArray = unit.shrink(label) ** 2
+    return result
+
+
+@pytest.mark.parametrize("name", ["subsample", "colsample"])
+def test_the_paper_s_protocol_has_neither(name: str) -> None:
+    x = columns(2)
+    params = Params.parse({"task": "regression", name: 0.5})
+    with pytest.raises(ParameterError, match=f"{name}: the protocol paper trains every table on"):
+        train(bucketed(x, [1, 1], 32), x[0], params, "paper")
+
+
+# Residuals of rows that tables leave out.
+
+
+def test_residuals_that_grow_end_the_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a lower limit, since honest data hardly reach the real one: N/4 less a little passes."""
+    program, inputs = trial([2, 1, 2], 0, "masked", task="regression", subsample=0.9, tables=1)
+    original = bounds_of_squares
+
+    def limited(share: float) -> Any:
+        def bounds(plan: Plan, units: Units) -> list[tuple[int, int]]:
+            return [(drop, int(share * limit)) for drop, limit in original(plan, units)]
+
+        return bounds
+
+    squares = squared_deviations(inputs)[program.plan.draw(0).rows]
+    actual = float(squares.sum()) / (N / 4)
+    assert 0.5 < actual < 0.95
+    monkeypatch.setattr(residuals, "bounds_of_squares", limited(actual * 1.02))
+    simulate(program, 3, inputs)
+    monkeypatch.setattr(residuals, "bounds_of_squares", limited(actual * 0.9))
+    with pytest.raises(ResultError, match="errors of the rows drawn for a table, larger than"):
+        simulate(program, 3, inputs)
+
+
+def plan(n_samples: int, **changes: Any) -> Plan:
+    params = Params.parse({"task": "regression", "subsample": 0.5, **changes})
+    return Plan(params, Ownership((0, 1), 1), n_samples)
+
+
+@pytest.mark.parametrize("n_samples", [4, 60, 1000, 20_000, 10**6, 2 * 10**6])
+@pytest.mark.parametrize("subsample", [1e-3, 0.3, 0.8])
+def test_squares_are_checked_without_wrapping(n_samples: int, subsample: float) -> None:
+    """Whatever residuals are: as large as can be in their ring, or just what is allowed."""
+    chosen = plan(n_samples, subsample=subsample, tables=1)
+    scales, n = Scales.of(chosen), chosen.n_drawn
+    units = scales.units
+    bounds = bounds_of_squares(chosen, units)
+    signed = 1 << (units.g_ring.bits - 2)
+    # The first bound is on a sum that fits whatever residuals are, and lets no single one pass
+    # that is not signed in its ring.
+    drop, limit = bounds[0]
+    assert n * (3 * signed / 2**drop + 1) ** 2 < 2**63
+    assert (signed / 2**drop - 1) ** 2 > limit
+    # What passes it fits the second, in which residuals are off by up to a unit, too.
+    fine, last = bounds[-1]
+    root = (np.sqrt(limit) + np.sqrt(n)) * 2.0 ** (drop - fine) + np.sqrt(n)
+    assert root**2 < 2**63
+    # What passes that is within what sums are sized for; what training starts from passes.
+    allowed = (np.sqrt(last) + np.sqrt(n)) * 2**fine
+    assert np.sqrt(n) * allowed <= units.g_limit < signed
+    assert allowed / 2**units.g_bits <= np.sqrt(float(scales.score_limit))
+    start = np.sqrt(n_samples) / 2 * float(units.stretch) * 2**units.g_bits
+    for lost, most in bounds:
+        assert (start + np.sqrt(n)) / 2**lost + np.sqrt(n) <= np.sqrt(most)
+
+
+def test_tables_that_could_move_a_score_too_far() -> None:
+    """Between two checks of a row: none is lost among few rows, up to what is said."""
+    with pytest.raises(ParameterError, match=r"masked can train (\d+) tables at most") as caught:
+        Units.of(plan(100, tables=10_000, learning_rate=1.0))
+    most = int(str(caught.value).split("can train ")[1].split()[0])
+    assert most > 500
+    units = Units.of(plan(100, tables=most, learning_rate=1.0))
+    with pytest.raises(ParameterError, match="at most"):
+        Units.of(plan(100, tables=most + 1, learning_rate=1.0))
+    ring = 2.0 ** (units.g_ring.bits - units.g_bits)
+    farthest = float(units.stretch) * (4 + most * 8)
+    assert farthest <= 0.75 * ring
+    Units.of(plan(10**5, tables=10_000, learning_rate=1.0))
+    Units.of(plan(100, tables=10_000, learning_rate=1.0, task="classification"))

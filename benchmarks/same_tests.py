@@ -91,7 +91,7 @@ def follow(
         for level in range(params.depth):
             sums = bucket_sums(buckets, everything, node, 1 << level, g, h, params.buckets)
             test = int(model.feature[number, level]), int(model.bucket[number, level])
-            yield (number, level), judge(candidate_scores(sums, params.l2), buckets, test)
+            yield (number, level), judge(candidate_scores(sums, params), buckets, test)
             node = 2 * node + (buckets[test[0]] > test[1])
         leaf_g, leaf_h = (
             np.stack([np.bincount(node, weights=row, minlength=params.leaves) for row in rows])

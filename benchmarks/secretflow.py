@@ -130,7 +130,7 @@ def _tree(buckets: np.ndarray, g: FloatArray, h: FloatArray, params: Params) -> 
         sums = bucket_sums(
             buckets, everything, node, nodes, summable(g), summable(h), params.buckets
         )
-        tests = [best_test(sums[:, :, :, [k]], params.l2) for k in range(nodes)]
+        tests = [best_test(sums[:, :, :, [k]], params) for k in range(nodes)]
         feature, bucket = np.array(tests).T
         node = 2 * node + (buckets[feature[node], np.arange(len(node))] > bucket[node])
     return np.stack(levels)

@@ -19,6 +19,8 @@ from privet.boosting.reference import best_test, bucket_sums, candidate_scores, 
 from privet.data.partition import split_rows
 from privet.terms.objectives import OBJECTIVES
 
+L2 = Params(task="regression", l2=1.0)
+
 
 def naive_table(
     buckets: BucketArray, g: FloatArray, h: FloatArray, params: Params
@@ -30,8 +32,14 @@ def naive_table(
     def total(values: FloatArray, samples: list[int]) -> Fraction:
         return sum((Fraction(values[i]) for i in samples), Fraction(0))
 
+    def weight(samples: list[int]) -> Fraction:
+        """-G / (H + l2), or 0 if H is too small to count."""
+        if total(h, samples) < Fraction(params.min_child_weight):
+            return Fraction(0)
+        return -total(g, samples) / (total(h, samples) + Fraction(params.l2))
+
     def impurity(samples: list[int]) -> Fraction:
-        return -(total(g, samples) ** 2) / (total(h, samples) + Fraction(params.l2)) / 2
+        return total(g, samples) * weight(samples) / 2
 
     def split(samples: list[int], feature: int, bucket: int) -> tuple[list[int], list[int]]:
         return (
@@ -48,7 +56,7 @@ def naive_table(
         tests.append(test)
         nodes = [part for node in nodes for part in split(node, *test)]
     rate = Fraction(params.learning_rate)
-    values = [-rate * total(g, s) / (total(h, s) + Fraction(params.l2)) for s in nodes]
+    values = [rate * weight(s) for s in nodes]
     return tests, values
 
 
@@ -72,6 +80,7 @@ def small_problems(draw: st.DrawFn) -> tuple[BucketedColumns, FloatArray, Params
             "buckets": draw(st.sampled_from([2, 3, 4, 5])),
             "l2": draw(st.sampled_from([0.25, 1.0])),
             "learning_rate": draw(st.sampled_from([1.0, 0.5])),
+            "min_child_weight": draw(st.sampled_from([0.0, 0.5, 1.0, 2.0])),
             "base_score": 0.25 if task == "regression" else 0.0,
         }
     )
@@ -135,9 +144,9 @@ def test_equal_scores_go_to_the_lowest_feature_then_bucket() -> None:
     everything, node = np.ones(4, dtype=np.bool_), np.zeros(4, dtype=np.intp)
     for order in itertools.permutations([column, 1 - column, 2 * column]):
         sums = bucket_sums(np.stack(order), everything, node, 1, summable(g), np.ones((1, 4)), 4)
-        scores = candidate_scores(sums, 1.0)
+        scores = candidate_scores(sums, L2)
         assert len(np.unique(scores[np.isclose(scores, scores.min())])) == 1
-        assert best_test(sums, 1.0) == (0, 0)
+        assert best_test(sums, L2) == (0, 0)
 
 
 def test_a_level_may_choose_not_to_split() -> None:
@@ -166,8 +175,8 @@ def test_histograms_of_siblings_add_up(outputs: int) -> None:
     for k in range(outputs):
         alone = bucket_sums(buckets, passes, node, 4, g[k : k + 1], h[k : k + 1], 8)
         assert (alone[:, :, 0] == left[:, :, k]).all()
-    scores = sum(candidate_scores(parent[:, :, k : k + 1], 1.0) for k in range(outputs))
-    assert candidate_scores(parent, 1.0) == pytest.approx(scores, rel=1e-12)
+    scores = sum(candidate_scores(parent[:, :, k : k + 1], L2) for k in range(outputs))
+    assert candidate_scores(parent, L2) == pytest.approx(scores, rel=1e-12)
 
 
 def test_the_loss_falls_and_is_told() -> None:

@@ -226,6 +226,15 @@ def test_training_of_many_tables_and_levels(task: str, n: int, honest: int) -> N
             explain(session, honest, changed(twins, mirror)(data[honest]))
 
 
+@pytest.mark.parametrize(("n", "honest"), [(2, 0), (3, 2)])
+@pytest.mark.parametrize("task", ALL_TASKS)
+def test_training_with_sides_that_do_not_count(task: str, n: int, honest: int) -> None:
+    """Of the root, too: which they are follows from sums, and these are those of twins."""
+    program, data = training("masked", task, n, honest, chosen={"min_child_weight": 3.0})
+    session = perform(program, data, Randomness("least"))
+    explain(session, honest, changed(twins, mirror)(data[honest]))
+
+
 DRAWS = {"subsample": 0.6, "colsample": 0.7}
 
 

@@ -89,7 +89,8 @@ def grow_table(
     2. For each level: sum g and h by feature, node and bucket; choose the test of the best score;
        node k becomes 2k for the samples that pass the test and 2k + 1 for the others. Only the
        passing samples are summed again: a right child is its parent less its left sibling.
-    3. A leaf value is the Newton step of its samples, times the learning rate.
+    3. A leaf value is the Newton step of its samples, times the learning rate; or 0, if their
+       second derivatives add up to less than `min_child_weight`.
     """
     n_samples = g.shape[1]
     node = np.zeros(n_samples, dtype=np.intp)
@@ -98,7 +99,7 @@ def grow_table(
     everything = np.ones(n_samples, dtype=np.bool_)
     sums = bucket_sums(buckets, everything, node, 1, g, h, params.buckets)
     for level in range(params.depth):
-        features[level], cuts[level] = best_test(sums, params.l2, cut_counts)
+        features[level], cuts[level] = best_test(sums, params, cut_counts)
         passes = buckets[features[level]] <= cuts[level]
         if level + 1 < params.depth:
             left = bucket_sums(buckets, passes, node, 1 << level, g, h, params.buckets)
@@ -110,7 +111,8 @@ def grow_table(
         np.stack([np.bincount(node, weights=row, minlength=params.leaves) for row in rows])
         for rows in (g, h)
     )
-    values: FloatArray = -params.learning_rate * total_g / (total_h + params.l2)
+    counted = total_h >= params.min_child_weight
+    values: FloatArray = -params.learning_rate * total_g / (total_h + params.l2) * counted
     return (features, cuts), values
 
 
@@ -146,24 +148,32 @@ def bucket_sums(
 
 
 def best_test(
-    sums: FloatArray, l2: float, cut_counts: Sequence[int] | IndexArray | None = None
+    sums: FloatArray, params: Params, cut_counts: Sequence[int] | IndexArray | None = None
 ) -> tuple[int, int]:
     """Return the feature and the bucket of the least score, the lowest ones among equals."""
-    scores = candidate_scores(sums, l2)
+    scores = candidate_scores(sums, params)
     if cut_counts is not None:
         scores[np.arange(scores.shape[1]) >= np.array(cut_counts)[:, None]] = np.inf
     feature, bucket = divmod(int(np.argmin(scores)), scores.shape[1])
     return feature, bucket
 
 
-def candidate_scores(sums: FloatArray, l2: float) -> FloatArray:
-    """Return the score of every feature and cut: (n_features, n_buckets - 1)."""
-    g, h = sums
-    left_g, left_h = np.cumsum(g, axis=3)[..., :-1], np.cumsum(h, axis=3)[..., :-1]
-    right_g = g.sum(axis=3, keepdims=True) - left_g
-    right_h = h.sum(axis=3, keepdims=True) - left_h
-    impurity = -0.5 * left_g**2 / (left_h + l2) - 0.5 * right_g**2 / (right_h + l2)
+def candidate_scores(sums: FloatArray, params: Params) -> FloatArray:
+    """Return the score of every feature and cut: (n_features, n_buckets - 1).
+
+    A side whose second derivatives add up to less than `min_child_weight` adds nothing.
+    """
+    left = np.cumsum(sums, axis=4)[..., :-1]
+    right = sums.sum(axis=4, keepdims=True) - left
+    impurity = _impurity(left, params) + _impurity(right, params)
     result: FloatArray = impurity.sum(axis=(1, 2))
+    return result
+
+
+def _impurity(sums: FloatArray, params: Params) -> FloatArray:
+    """Return what samples with these sums of g and h, (2, ...), add to a score."""
+    g, h = sums
+    result: FloatArray = -0.5 * g**2 / (h + params.l2) * (h >= params.min_child_weight)
     return result
 
 

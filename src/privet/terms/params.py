@@ -70,6 +70,15 @@ class Params(Config):
     ] = None
     """None: the label's mean in a regression, the log-odds of each class in a classification, which
     only the label's holder needs to know."""
+    min_child_weight: Annotated[
+        float,
+        Field(
+            ge=0,
+            description="A side of a test or a leaf with a smaller sum of second derivatives (in a "
+            "regression: with fewer rows) counts for nothing.",
+        ),
+    ] = 0.0
+    """It adds nothing to a test's score, and a leaf's value is 0."""
     subsample: Annotated[
         float, Field(gt=0, le=1, description="Share of the rows that each table is trained on.")
     ] = 1.0

@@ -55,7 +55,7 @@ CASES = [
 
 def interesting_sums(scales: Scales) -> np.ndarray:
     """Sums of second derivatives: none, every bound between classes and one beside it, the most."""
-    thresholds, _, drop = scales.comparison
+    thresholds, drop = scales.thresholds.values, scales.thresholds.drop
     bounds = [(t << drop) + d for t in thresholds for d in (-1, 0, 1, (1 << drop) - 1)]
     rng = np.random.default_rng(0)
     limit = scales.units.h_limit
@@ -86,9 +86,11 @@ def test_reciprocals(  # noqa: PLR0915
         classes = classify(runtime, scales, masked_h)
         m = normalised(runtime, scales, classes, masked_h)
         lifted = signed_lift(runtime, masked_g, shift=scales.g_drop)
-        squares = step(runtime, classes, square(runtime, lifted), factors=scales.factors)
+        squares = step(runtime, classes, square(runtime, lifted), factors=scales.thresholds.factors)
         few = drop_bits(runtime, squares, scales.square_drop, integers_modulo(SQUARE_BITS))
-        product = step(runtime, classes, signed_lift(runtime, masked_g), factors=scales.factors)
+        product = step(
+            runtime, classes, signed_lift(runtime, masked_g), factors=scales.thresholds.factors
+        )
         masked_m, masked_few = mask(runtime, m, few)
         z = mask_one(runtime, reciprocal(runtime, scales, masked_m, None))
         whole = lift(runtime, z)
@@ -106,7 +108,7 @@ def test_reciprocals(  # noqa: PLR0915
     known = g_int != 0
     # P is a power of R that brings y to between 1/R and 1 of the top, as nearly as comparisons on
     # few bits can tell.
-    assert set(factor[known]) <= {float(p) for p in scales.factors}
+    assert set(factor[known]) <= {float(p) for p in scales.thresholds.factors}
     part = y[known] * factor[known] / top
     assert part.min() >= 0.93 / scales.ratio
     assert part.max() <= 1.04
@@ -324,7 +326,7 @@ def test_scales_leave_no_room_for_overflow(found: tuple[Plan, Scales]) -> None:
     exact = Fraction(params.l2) * (1 << (units.h_bits + scales.y_bits))
     assert abs(scales.l2 - exact) <= Fraction(1, 2) or scales.l2 == 1
     # Comparisons: thresholds rise, and are below what a width holds.
-    thresholds, width, drop = scales.comparison
+    thresholds, width, drop, *_ = vars(scales.thresholds).values()
     assert list(thresholds) == sorted(thresholds)
     assert width <= units.h_ring.bits - drop
     assert width >= 2 or not thresholds
@@ -332,7 +334,7 @@ def test_scales_leave_no_room_for_overflow(found: tuple[Plan, Scales]) -> None:
     # y P at the ends of every class, as comparisons on few bits make them: H is off by a unit.
     top = scales.l2 * scales.ratio ** (scales.classes + 1)
     ends = [0, *((t << drop) for t in thresholds), units.h_limit + (1 << drop)]
-    for e, factor in enumerate(scales.factors):
+    for e, factor in enumerate(scales.thresholds.factors):
         low = max(0, ends[e] - ((1 << drop) if drop else 0)) if e else 0
         high = ends[e + 1] if e < scales.classes else units.h_limit
         if e and ends[e] == ends[e + 1]:
@@ -401,7 +403,7 @@ def test_squares_that_do_not_fit_are_found_out(found: tuple[Plan, Scales], data:
         size = {"one": 1, "few": min(3, sides), "all": sides}[shape]
         for klass in {0, scales.classes, int(rng.integers(scales.classes + 1))}:
             mixed = rng.integers(0, scales.classes + 1, size) if shape == "few" else [klass] * size
-            factors = np.array([scales.factors[e] for e in mixed], dtype=object)
+            factors = np.array([scales.thresholds.factors[e] for e in mixed], dtype=object)
             weights = (
                 rng.dirichlet(np.full(size, 0.3)) if shape == "few" else np.full(size, 1 / size)
             )
@@ -426,7 +428,9 @@ def test_squares_that_do_not_fit_are_found_out(found: tuple[Plan, Scales], data:
     # All samples in one node, for every output, each with the largest derivative there is.
     worst = np.zeros(sides, dtype=np.int64)
     worst[: scales.outputs] = units.g_limit
-    coarse = coarse_sum(scales, worst, np.full(sides, scales.factors[0]), np.ones(sides, int))
+    coarse = coarse_sum(
+        scales, worst, np.full(sides, scales.thresholds.factors[0]), np.ones(sides, int)
+    )
     assert -(1 << (ring.bits - 1)) <= limit - coarse
 
 

@@ -114,7 +114,7 @@ def test_ties_missing_values_and_constants() -> None:
 def root_cost(scales: Scales, n: int, cuts: int) -> Cost:
     """What dividing by the counts of both sides of the root's cuts costs, once a training."""
     counts, sides = scales.units.h_ring, 2 * cuts
-    thresholds, width, _ = scales.comparison
+    thresholds, width = scales.thresholds.values, scales.thresholds.width
     assert width <= 19  # so that two digits do
     compared = compare_cost(n, width, 2, len(thresholds), sides)
     # y has two masks in a ring wider than counts, otherwise one; every threshold has two bits, and

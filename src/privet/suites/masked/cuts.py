@@ -169,7 +169,7 @@ class Cuts:
         """Return G^2 P without its lowest bits, to be masked."""
         runtime, scales = self._runtime, self._scales
         lifted = square(runtime, signed_lift(runtime, g, shift=scales.g_drop))
-        found = step(runtime, classes, lifted, factors=scales.factors)
+        found = step(runtime, classes, lifted, factors=scales.thresholds.factors)
         return drop_bits(runtime, found, scales.square_drop, integers_modulo(SQUARE_BITS))
 
     def _coarse_squares(self, classes: Comparison, g: Masked) -> list[Share]:
@@ -182,7 +182,7 @@ class Cuts:
             return []
         drop, ring, _ = scales.coarse
         lifted = square(runtime, signed_lift(runtime, g, shift=drop, ring=ring))
-        return [step(runtime, classes, lifted, factors=scales.factors).sum((0, 2, 3))]
+        return [step(runtime, classes, lifted, factors=scales.thresholds.factors).sum((0, 2, 3))]
 
     def _check_squares(self, coarse: list[Masked], z: Share) -> Masked:
         """Compare squares with what they may be, if need be, and mask reciprocals."""
@@ -228,7 +228,9 @@ class Cuts:
             g, h = self._with_residuals_checked(residuals, mask.later(*sums))
             classes = classify(runtime, scales, h)
             m = normalised(runtime, scales, classes, h)
-            numerator = step(runtime, classes, signed_lift(runtime, g), factors=scales.factors)
+            numerator = step(
+                runtime, classes, signed_lift(runtime, g), factors=scales.thresholds.factors
+            )
             masked_m, masked_g, room = mask(runtime, m, numerator, self._room(g, h))
             drop, product_drop, factor = scales.leaf_value
             z_share = reciprocal(runtime, scales, masked_m, scaled([factor]))

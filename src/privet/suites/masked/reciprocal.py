@@ -21,22 +21,27 @@ from privet.arithmetic.shares import Share
 from privet.gates.masked import Lifted, Masked, lift
 from privet.gates.reciprocal_series import reciprocal_series
 from privet.gates.series import SCALE_BITS, Integers, fourier
-from privet.gates.threshold import Comparison, compare, step, usual_digits
+from privet.gates.threshold import Comparison, compare, step
 from privet.gates.truncate import drop_bits
 from privet.runtime.runtime import Runtime
 from privet.suites.masked.scales import DEALT_BITS, Z_BITS, Scales
 
-_MOST_FEW_DIGITS = 19
-"""Up to this width two digits do, and every threshold takes two bits."""
-
 
 def classify(runtime: Runtime, scales: Scales, h: Masked) -> Comparison:
-    """Find the class of y: how many bounds it reaches, (E, ...). One opening, if there are any."""
-    thresholds, width, drop = scales.comparison
-    if not thresholds:
+    """Find the class of y, and whether it counts: which thresholds H reaches, (E, ...).
+
+    One opening, if there are any.
+    """
+    found = scales.thresholds
+    if not found.values:
         return Comparison((0, *h.shape), 1)
-    digits = 2 if width <= _MOST_FEW_DIGITS else usual_digits(width)
-    return compare(runtime, h.high_bits(drop), thresholds=thresholds, width=width, digits=digits)
+    return compare(
+        runtime,
+        h.high_bits(found.drop),
+        thresholds=found.values,
+        width=found.width,
+        digits=found.digits,
+    )
 
 
 def lifted_y(runtime: Runtime, scales: Scales, h: Masked, ring: Ring) -> Lifted:
@@ -49,7 +54,7 @@ def lifted_y(runtime: Runtime, scales: Scales, h: Masked, ring: Ring) -> Lifted:
 def normalised(runtime: Runtime, scales: Scales, classes: Comparison, h: Masked) -> Share:
     """Return m, to be masked."""
     y = lifted_y(runtime, scales, h, scales.wide_ring)
-    factors = tuple(scales.multiple * factor for factor in scales.factors)
+    factors = tuple(scales.multiple * factor for factor in scales.thresholds.normalising)
     m = step(runtime, classes, y, factors=factors)
     return drop_bits(runtime, m, m.ring.bits - scales.narrow_ring.bits, scales.narrow_ring)
 

@@ -20,7 +20,8 @@ from privet.arithmetic.rings import Ring, integers_modulo
 from privet.errors import ParameterError
 from privet.gates.reciprocal_series import HIGH, LOW
 from privet.gates.sigmoid_series import LARGEST_SCORE, SCORE_BITS
-from privet.suites.masked.units import Units, l2_in_units
+from privet.suites.masked.thresholds import Thresholds
+from privet.suites.masked.units import Units, l2_in_units, least_in_units
 from privet.terms.plan import Plan
 
 MOST_RATIO = 7
@@ -48,6 +49,8 @@ class Scales:
     """R."""
     classes: int
     """E: how many bounds between classes there are."""
+    least: int
+    """Sums of second derivatives below this, in their units, count for nothing."""
     score_limit: Fraction
     """No sum of G^2 / y over outputs and a level's nodes is larger: as a fact, or a check ends the
     training."""
@@ -86,6 +89,7 @@ class Scales:
             l2=l2,
             ratio=ratio,
             classes=classes,
+            least=least_in_units(plan, units),
             score_limit=limit,
             proven=proven,
             largest_weight=weight if proven else min(weight, _JUST_BELOW * LARGEST_SCORE / rate),
@@ -103,24 +107,18 @@ class Scales:
 
     # What y is compared with, and multiplied by.
 
-    @property
-    def factors(self) -> tuple[int, ...]:
-        """P of every class: R^(E-e)."""
-        return tuple(self.ratio ** (self.classes - e) for e in range(self.classes + 1))
-
-    @property
-    def comparison(self) -> tuple[tuple[int, ...], int, int]:
-        """How y's class is found, on as few bits of a sum of second derivatives as will do.
-
-        As the thresholds, the width to compare on, and how many low bits are dropped: a unit of
-        1/32 of l2 is fine enough, since the reciprocal is right a little beyond the classes.
-        """
-        bits = self.units.h_limit.bit_length()
-        drop = min(bits - 1, max(0, (self.l2 >> self.y_bits).bit_length() - 6))
-        unit = 1 << self.y_bits
-        rising = [self.l2 * (self.ratio**e - 1) for e in range(1, self.classes + 1)]
-        thresholds = tuple(max(1, -(-t // unit) >> drop) for t in rising)
-        return thresholds, bits + 1 - drop, drop
+    @cached_property
+    def thresholds(self) -> Thresholds:
+        """How y's class, and whether H counts, are found on as few bits of H as will do."""
+        return Thresholds.of(
+            h_limit=self.units.h_limit,
+            counts=self.units.h_bits == 0,
+            l2=self.l2,
+            y_bits=self.y_bits,
+            ratio=self.ratio,
+            classes=self.classes,
+            least=self.least,
+        )
 
     # The normalised y, m = multiple y P, below `top`.
 
@@ -219,13 +217,15 @@ class Scales:
         which is a quarter of it at most.
         """
         limit = Fraction(1 << (self.square_drop + SQUARE_BITS - 2), 1 << self.square_bits)
-        steps = self.sides * self.factors[0]
+        steps = self.sides * self.thresholds.normalising[0]
         wanted = (floor_log2(limit / steps) // 2) - 2 + self.units.g_bits
         drop = min(wanted, self.units.g_ring.bits - 2)
         unit = Fraction(2) ** (drop - self.units.g_bits)
         largest = (Fraction(self.units.g_limit, 1 << self.units.g_bits) / unit + 1) ** 2
         most = limit / unit**2
-        ring = integers_modulo(ceil_log2(max(most, self.outputs * largest * self.factors[0])) + 2)
+        ring = integers_modulo(
+            ceil_log2(max(most, self.outputs * largest * self.thresholds.normalising[0])) + 2
+        )
         # The square of the difference of roots; twice their product to 2^-20, rounded up.
         twice = Fraction(_root_below(4 * most * steps * (1 << 40)) + 1, 1 << 20)
         return drop, ring, int(most + steps - twice)
@@ -275,7 +275,7 @@ class Scales:
         """Return all that is computed from the plan, for everybody to compare."""
         return [
             [str(value) for value in vars(self.units).values()],
-            [self.y_bits, self.l2, self.comparison, self.factors, self.multiple, str(self.period)],
+            [self.y_bits, self.l2, str(self.thresholds), self.multiple, str(self.period)],
             [self.z_drop, self.g_drop, self.square_drop, str(self.coarse), str(self.compared)],
             [str(self.leaf_value), str(self.weight_check), self.score_ring.name],
         ]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
-from math import isqrt
+from math import ceil, isqrt
 
 from privet.arithmetic.exact import ceil_log2, floor_log2, nearest
 from privet.arithmetic.rings import Ring, integers_modulo
@@ -164,3 +164,15 @@ def l2_in_units(l2: Fraction, h_limit: int) -> tuple[int, int]:
         if value == best[1]:
             break
     return best
+
+
+def least_in_units(plan: Plan, units: Units) -> int:
+    """Return the least sum that counts: what rounding makes of one that does is no less."""
+    weight = Fraction(plan.params.min_child_weight)
+    most = plan.objective.largest_curvature * plan.n_samples
+    if weight > most:
+        raise ParameterError(
+            f"min_child_weight: {float(weight):g} is more than {plan.n_samples} rows add up to, "
+            f"{float(most):g} at most: use less"
+        )
+    return max(0, ceil(weight * (1 << units.h_bits)) - units.h_slack)

@@ -1,0 +1,130 @@
+"""Sides and leaves that are too small to count, and levels that test nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.boosting.test_federation import N, bucketed, columns, label_of, trial
+from tests.boosting.test_sampling import table_cost
+from tests.gates.test_masked import on_shares
+from tests.runtime.harness import check_count, play
+
+from privet import ParameterError, Params
+from privet.arithmetic.rings import Z64
+from privet.boosting.trainer import train
+from privet.gates.masked import mask_one
+from privet.gates.threshold import one, step
+from privet.suites.masked.reciprocal import classify
+from privet.suites.masked.scales import Scales
+from privet.terms.plan import Ownership, Plan
+
+TASKS = ["regression", "classification"]
+
+
+@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("sizes", [[3, 3], [2, 1, 3]])
+@pytest.mark.parametrize("least", [0.3, 4.0, 9.0])
+def test_it_has_the_tests_of_the_reference(task: str, sizes: list[int], least: float) -> None:
+    x = columns(6)
+    label = label_of(x, task)
+    params = Params(
+        task=task, tables=4, depth=4, buckets=16, learning_rate=0.5, min_child_weight=least
+    )
+    parties = bucketed(x, sizes, 16)
+    plain, model = train(parties, label, params), train(parties, label, params, "masked")
+    assert (model.feature == plain.feature).all()
+    assert (model.bucket == plain.bucket).all()
+    assert np.abs(model.leaf_values - plain.leaf_values).max() < 1e-4
+    if least == 9.0:
+        free = train(parties, label, params.model_copy(update={"min_child_weight": 0.0}))
+        assert (plain.leaf_values == 0).sum() > (free.leaf_values == 0).sum()
+
+
+def test_a_regression_counts_samples() -> None:
+    """Exactly: leaves of three count, and those of two do not."""
+    x = np.array([[0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1], [0, 0, 1, 1, 1, 0, 0, 0, 1, 1, 1]]) * 1.0
+    label = np.array([[1.0, 10.0], [-10.0, 3.0]])[x[0].astype(int), x[1].astype(int)]
+    params = Params(
+        task="regression", tables=1, depth=2, buckets=2, learning_rate=1.0, l2=0.125, base_score=0.0
+    )
+    parties = bucketed(x, [1, 1], 2)
+    for least, below in ((2.0, []), (2.5, [0]), (3.0, [0])):
+        chosen = params.model_copy(update={"min_child_weight": least})
+        for protocol in ("plain", "masked"):
+            model = train(parties, label, chosen, protocol)
+            assert sorted(model.feature[0].tolist()) == [0, 1]
+            values = np.abs(model.leaf_values[0, 0])
+            assert np.flatnonzero(values < 1e-2).tolist() == below, (protocol, least)
+
+
+@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("l2", [0.1, 1.0, 100.0])
+@pytest.mark.parametrize("least", [0.2, 1.0, 7.0, 25.0])
+@pytest.mark.parametrize("n_samples", [100, 24_000, 600_000])
+def test_what_reaches_the_least(task: str, l2: float, least: float, n_samples: int) -> None:
+    """All that does, and of the rest at most what is a little below; classes stay as they were."""
+    params = Params.parse({"task": task, "l2": l2})
+    plan = Plan(params, Ownership((0, 1), 1), n_samples)
+    bounded = Plan(params.model_copy(update={"min_child_weight": least}), plan.ownership, n_samples)
+    scales = Scales.of(bounded)
+    units, thresholds = scales.units, scales.thresholds
+    whole = int(np.ceil(least * 2**units.h_bits))
+    unit = (2 << thresholds.drop) + units.h_slack
+    near = [whole - unit - 1, whole - units.h_slack - 1, whole - units.h_slack, whole, whole + 1]
+    spread = np.linspace(0, units.h_limit, 40).astype(np.int64).tolist()
+    h = np.array([x for x in (*near, *spread) if 0 <= x <= units.h_limit])
+
+    def body(runtime: Any, share: Any) -> Any:
+        reached = classify(runtime, scales, mask_one(runtime, share))
+        ones = one(runtime, share.shape, Z64)
+        return [
+            step(runtime, reached, ones, factors=factors)
+            for factors in (thresholds.factors, thresholds.normalising)
+        ]
+
+    (factors, powers), _, _ = on_shares(body, [(h.astype(units.h_ring.dtype), units.h_ring)], 2)
+    counted = factors > 0
+    assert counted[h >= whole].all()
+    assert not counted[h < (whole if task == "regression" else whole - unit)].any()
+    assert (factors[counted] == powers[counted]).all()
+    # What normalises is what it is without the least, up to a unit of what is compared.
+    free = Scales.of(plan).thresholds
+    assert set(powers.tolist()) <= set(free.factors)
+    y = h * 2.0**scales.y_bits + scales.l2
+    exact = np.clip(np.floor(np.log(y / scales.l2) / np.log(scales.ratio)), 0, scales.classes)
+    sure = np.abs(np.log(y / scales.l2) / np.log(scales.ratio) % 1 - 0.5) < 0.4
+    assert (powers[sure] == float(scales.ratio) ** (scales.classes - exact[sure])).all()
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_what_it_costs(task: str) -> None:
+    """No round, and two bits for each side of each cut and node, in a table of 24 features."""
+    free, bounded = table_cost(task), table_cost(task, min_child_weight=2.0)
+    assert bounded.rounds <= free.rounds + 1  # where an opening is just large enough for slices
+    depth, cuts = 5, 24 * 31
+    levels = range(1 if task == "regression" else 0, depth)  # the root's are compared once
+    sides = sum(2 * cuts << level for level in levels) + (1 << depth)
+    # Of three participants each sends its bits to two others, or, in slices, fewer.
+    assert 0 < bounded.online - free.online <= 6 * sides / 4 * 1.01
+    program, inputs = trial([2, 1, 2], 0, "masked", task=task, min_child_weight=2.0)
+    check_count(program, play(program, 3, inputs))
+
+
+def test_the_paper_s_protocol_has_no_least() -> None:
+    x = columns(2)
+    params = Params(task="regression", min_child_weight=1.0)
+    with pytest.raises(ParameterError, match="min_child_weight: the protocol paper has no"):
+        train(bucketed(x, [1, 1], 32), x[0], params, "paper")
+
+
+@pytest.mark.parametrize(("task", "most"), [("regression", N), ("classification", N // 4)])
+def test_more_than_all_rows_add_up_to(task: str, most: int) -> None:
+    x = columns(2)
+    parties, label = bucketed(x, [1, 1], 8), (x[0] > 0).astype(float)
+    params = Params(task=task, tables=1, depth=1, buckets=8, min_child_weight=float(most))
+    train(parties, label, params, "masked")
+    beyond = params.model_copy(update={"min_child_weight": most + 0.1})
+    with pytest.raises(ParameterError, match=f"is more than 512 rows add up to, {most} at most"):
+        train(parties, label, beyond, "masked")

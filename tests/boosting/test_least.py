@@ -13,7 +13,9 @@ from tests.runtime.harness import check_count, play
 
 from privet import ParameterError, Params
 from privet.arithmetic.rings import Z64
-from privet.boosting.trainer import train
+from privet.boosting.estimate import Estimate
+from privet.boosting.part import join
+from privet.boosting.trainer import train, train_federated
 from privet.gates.masked import mask_one
 from privet.gates.threshold import one, step
 from privet.suites.masked.reciprocal import classify
@@ -112,10 +114,11 @@ def test_what_it_costs(task: str) -> None:
     check_count(program, play(program, 3, inputs))
 
 
-def test_the_paper_s_protocol_has_no_least() -> None:
+@pytest.mark.parametrize("name", ["min_child_weight", "min_gain"])
+def test_the_paper_s_protocol_has_neither(name: str) -> None:
     x = columns(2)
-    params = Params(task="regression", min_child_weight=1.0)
-    with pytest.raises(ParameterError, match="min_child_weight: the protocol paper has no"):
+    params = Params.parse({"task": "regression", name: 1.0})
+    with pytest.raises(ParameterError, match=f"{name}: the protocol paper has no such bound"):
         train(bucketed(x, [1, 1], 32), x[0], params, "paper")
 
 
@@ -128,3 +131,80 @@ def test_more_than_all_rows_add_up_to(task: str, most: int) -> None:
     beyond = params.model_copy(update={"min_child_weight": most + 0.1})
     with pytest.raises(ParameterError, match=f"is more than 512 rows add up to, {most} at most"):
         train(parties, label, beyond, "masked")
+
+
+# Levels that test nothing.
+
+
+@pytest.mark.parametrize(
+    ("task", "unit"), [("regression", 1.0), ("regression", 300.0), ("classification", 1.0)]
+)
+@pytest.mark.parametrize("draws", [{}, {"subsample": 0.5, "colsample": 0.5, "seed": 3}])
+@pytest.mark.parametrize("gain", [0.5, 8.0, 1e9])
+def test_levels_that_gain_too_little(
+    task: str, unit: float, draws: dict[str, Any], gain: float
+) -> None:
+    """The same levels as in the reference test nothing, whatever unit a label has."""
+    x = columns(6)
+    label = label_of(x, task) * unit
+    params = Params.parse(
+        {
+            "task": task,
+            "tables": 4,
+            "depth": 3,
+            "buckets": 16,
+            "learning_rate": 0.5,
+            "min_gain": gain * unit**2,
+            **draws,
+        }
+    )
+    parties = bucketed(x, [2, 1, 3], 16)
+    plain = train(parties, label, params)
+    told: list[Estimate] = []
+    found = train_federated(parties, label, params, "masked", on_estimate=told.append)
+    model = join(found.parts)
+    assert (model.feature == plain.feature).all()
+    assert (model.bucket == plain.bucket).all()
+    assert (model.threshold == plain.threshold).all()
+    assert np.abs(model.leaf_values - plain.leaf_values).max() < 1e-4 * unit
+    online = [meter.total("online") for meter in found.outcome.meters]
+    assert {traffic.rounds for traffic in online} == {told[0].rounds}
+    assert sum(traffic.sent for traffic in online) == told[0].online
+    nothing = plain.bucket == 15
+    assert (np.isposinf(plain.threshold) == nothing).all()
+    assert nothing.sum() == {0.5: 0, 1e9: 12}.get(gain, nothing.sum())
+    if gain == 8.0:
+        assert nothing.sum() > 0
+    # All know where nothing is tested, and each its own thresholds beside that.
+    for part in found.parts:
+        assert (np.isposinf(part.threshold) == nothing).all()
+        own = np.array([f.owner == part.party for f in part.features])[part.feature]
+        assert (np.isnan(part.threshold) == ~(own | nothing)).all()
+
+
+def test_what_a_level_must_gain() -> None:
+    """By the reference: the loss falls by the gain, at a rate of 1 and to second order."""
+    x = columns(3)
+    label = label_of(x, "regression")
+    base = {"task": "regression", "tables": 1, "depth": 1, "learning_rate": 1.0, "base_score": 0.0}
+    (party,) = bucketed(x, [3], 32)
+
+    def penalised(model: Any) -> float:
+        values = model.leaf_values[0, 0]
+        return float(0.5 * np.sum((model.score(x)[0] - label) ** 2) + 0.5 * np.sum(values**2))
+
+    best = train([party], label, Params.parse(base))
+    nothing = train([party], label, Params.parse({**base, "min_gain": 1e9}))
+    assert np.isposinf(nothing.threshold).all()
+    gain = penalised(nothing) - penalised(best)
+    for factor, tested in ((1 - 1e-9, True), (1 + 1e-9, False)):
+        chosen = Params.parse({**base, "min_gain": gain * factor})
+        assert np.isfinite(train([party], label, chosen).threshold).all() == tested
+
+
+def test_what_testing_nothing_costs() -> None:
+    """About as much as one cut more; and nothing, unless a test must gain something."""
+    for task in TASKS:
+        free, with_gain = table_cost(task), table_cost(task, min_gain=1.0)
+        assert with_gain.rounds <= free.rounds + 1
+        assert free.online < with_gain.online < 1.01 * free.online

@@ -48,7 +48,8 @@ def test_a_classifier_predicts_probabilities(model: Model) -> None:
 
 
 def test_importances_count_tests(model: Model) -> None:
-    assert model.importances().tolist() == [0.5, 0.5]
+    """A level at which everything passes tests nothing."""
+    assert model.importances() == pytest.approx([1 / 3, 2 / 3])
 
 
 def test_tests_in_words(model: Model) -> None:

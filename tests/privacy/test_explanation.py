@@ -235,6 +235,15 @@ def test_training_with_sides_that_do_not_count(task: str, n: int, honest: int) -
     explain(session, honest, changed(twins, mirror)(data[honest]))
 
 
+@pytest.mark.parametrize(("n", "honest"), [(2, 0), (2, 1), (3, 1)])
+@pytest.mark.parametrize("task", ALL_TASKS)
+def test_training_with_levels_that_test_nothing(task: str, n: int, honest: int) -> None:
+    """What a test must gain is the label holder's alone to add, in a regression."""
+    program, data = training("masked", task, n, honest, chosen={"min_gain": 2.0})
+    session = perform(program, data, Randomness("gain"))
+    explain(session, honest, changed(twins)(data[honest]))
+
+
 DRAWS = {"subsample": 0.6, "colsample": 0.7}
 
 

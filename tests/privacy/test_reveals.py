@@ -18,16 +18,19 @@ def told(ledger: Ledger) -> set[tuple[str, tuple[str, ...]]]:
 
 
 @pytest.mark.parametrize("task", ["regression", "classification"])
-def test_a_training(task: str) -> None:
+@pytest.mark.parametrize(
+    "chosen", [{}, {"min_child_weight": 3.0}, {"min_gain": 1e-9}, {"subsample": 0.6}]
+)
+def test_a_training(task: str, chosen: dict[str, float]) -> None:
     """All learn the features and that nothing is out of bounds; owners learn their own buckets."""
-    program, data = training("masked", task, 3, 0)
+    program, data = training("masked", task, 3, 0, chosen=chosen)
     session = perform(program, data, None)
     features = session.seen[0].result.part.feature
     owners = {(f"party{feature // 2 + 1}",) for feature in features.reshape(-1)}
     expected = {("split feature", EVERYBODY), ("numbers within bounds", EVERYBODY)}
-    # One count for leaf values, and one for scores and one for squares of each level: not one for
+    # One count for leaf values, one for squares of the rows drawn, and one for scores and one for squares of each level: not one for
     # each number, which would tell in a training that fails whose it was.
-    counts = 2 * (1 if task == "regression" else 2 + DEPTH)
+    counts = 2 * (1 + ("subsample" in chosen) if task == "regression" else 2 + DEPTH)
     for seen in session.seen:
         assert told(seen.runtime.ledger) == expected | {("split bucket", to) for to in owners}
         entries = seen.runtime.ledger.entries

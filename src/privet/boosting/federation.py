@@ -236,13 +236,14 @@ def _own_data(data: PartyData | None, unit: LabelUnit | None, plan: Plan, index:
     label = data.label
     if label is None or unit is None:
         return OwnData(buckets)
-    start = None
+    start, min_gain = None, plan.params.min_gain
     if plan.objective.own_unit:
         label = unit.shrink(label)
+        min_gain /= unit.scale**2
     else:
         start = np.array(unit.start)
     assert (data.weight is not None) == plan.weighted
-    return OwnData(buckets, plan.objective.targets(label), data.weight, start)
+    return OwnData(buckets, plan.objective.targets(label), data.weight, start, min_gain)
 
 
 def _no_tables(federation: Federation, plan: Plan, party: str, unit: LabelUnit | None) -> ModelPart:

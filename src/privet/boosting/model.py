@@ -222,9 +222,7 @@ class Model:
         Counted rather than weighted by gain: the tested features are what every participant of a
         federation may know, gains are not.
         """
-        counts = np.bincount(self.feature.ravel(), minlength=len(self.features))
-        result: FloatArray = counts / self.feature.size
-        return result
+        return importances(self.feature, self.threshold, len(self.features))
 
     def describe_test(self, table: int, level: int) -> str:
         """Say a test in words, without its owner."""
@@ -233,3 +231,10 @@ class Model:
         made = [encoder for encoder in self.encoders for _ in encoder.features]
         encoder = made[feature] if made else Encoder(name, NUMBER)
         return encoder.describe(name, float(self.threshold[table, level]))
+
+
+def importances(feature: IndexArray, threshold: FloatArray, n_features: int) -> FloatArray:
+    """Return the share of all tests that each feature has: what everything passes is none."""
+    tested = feature[~np.isposinf(threshold)]
+    result: FloatArray = np.bincount(tested, minlength=n_features) / max(1, tested.size)
+    return result

@@ -96,9 +96,11 @@ class ModelPart:
     feature: IndexArray
     """Which feature each level tests, of all participants': (tables, depth)."""
     bucket: IndexArray
-    """The last bucket that passes, for our own tests; -1 for the others': (tables, depth)."""
+    """The last bucket that passes, for our own tests and where a level tests nothing; -1 for the
+    others': (tables, depth)."""
     threshold: FloatArray
-    """What our own features are compared with; NaN for the others' tests: (tables, depth)."""
+    """What our own features are compared with, infinity where a level tests nothing; NaN for the
+    others' tests: (tables, depth)."""
     leaf_shares: npt.NDArray[np.uint32]
     """Our shares of the leaf values, over Z32: (tables, outputs, 2^depth)."""
     fraction_bits: int
@@ -131,7 +133,7 @@ class ModelPart:
     def extended(self, table: TrainedTable, thresholds: Mapping[int, FloatArray]) -> ModelPart:
         """Return the part with one more table; `thresholds` are those of our features' buckets."""
         tests = zip(table.features.tolist(), table.buckets.tolist(), strict=True)
-        threshold = [np.nan if bucket < 0 else thresholds[j][bucket] for j, bucket in tests]
+        threshold = [_threshold(thresholds.get(j), bucket) for j, bucket in tests]
         return replace(
             self,
             feature=np.concatenate([self.feature, table.features[None]]),
@@ -159,6 +161,13 @@ class ModelPart:
             column = by_feature[self.feature[table, level]]
             result[table, level] = column >= self.threshold[table, level]
         return result
+
+
+def _threshold(borders: FloatArray | None, bucket: int) -> float:
+    """Return a test's threshold: the last bucket has none, and all know where it is tested."""
+    if bucket < 0:
+        return float("nan")
+    return float("inf") if borders is None or bucket == len(borders) else float(borders[bucket])
 
 
 def join(parts: Sequence[ModelPart]) -> Model:

@@ -39,6 +39,8 @@ def train(
     """
     buckets = np.concatenate([party.buckets for party in parties])
     thresholds = np.concatenate([party.thresholds for party in parties])
+    # The last bucket has no border: what tests nothing lets everything pass.
+    thresholds = np.pad(thresholds, ((0, 0), (0, 1)), constant_values=np.inf)
     objective = params.objective
     target = objective.targets(label)
     start = params.start(label, weight)
@@ -58,6 +60,7 @@ def train(
         drawn = buckets[features][:, rows]
         tests, values = grow_table(drawn, summable(g), summable(h), params, counts[features])
         feature[table], bucket[table] = np.arange(len(buckets))[features][tests[0]], tests[1]
+        feature[table, tests[1] == params.candidates] = 0  # where nothing is tested
         leaf_values[table] = values
         score += values[:, _leaves(buckets, feature[table], bucket[table])]
         if on_table is not None:
@@ -150,12 +153,24 @@ def bucket_sums(
 def best_test(
     sums: FloatArray, params: Params, cut_counts: Sequence[int] | IndexArray | None = None
 ) -> tuple[int, int]:
-    """Return the feature and the bucket of the least score, the lowest ones among equals."""
+    """Return the feature and the bucket of the least score, the lowest ones among equals.
+
+    If it gains less than `min_gain`, return the first feature and its last bucket: everything
+    passes.
+    """
     scores = candidate_scores(sums, params)
     if cut_counts is not None:
         scores[np.arange(scores.shape[1]) >= np.array(cut_counts)[:, None]] = np.inf
+    if params.min_gain and nothing_tested(sums, params) < scores.min():
+        return 0, params.candidates
     feature, bucket = divmod(int(np.argmin(scores)), scores.shape[1])
     return feature, bucket
+
+
+def nothing_tested(sums: FloatArray, params: Params) -> float:
+    """Return the score of a level that tests nothing, lowered by what a test must gain."""
+    nodes = sums[:, 0].sum(axis=3)
+    return float(_impurity(nodes, params).sum()) - params.min_gain
 
 
 def candidate_scores(sums: FloatArray, params: Params) -> FloatArray:

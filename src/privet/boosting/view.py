@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from privet.arrays import FloatArray, IndexArray
-from privet.boosting.model import Feature, Model
+from privet.arrays import FloatArray
+from privet.boosting.model import Feature, Model, importances
 from privet.boosting.part import ModelPart
 from privet.data.encoder import Encoder
 
@@ -65,7 +65,9 @@ def view_of_model(model: Model) -> View:
     count = len(model.base_score)
     several = model.classes if count > 1 else ()
     outputs = several or tuple(f"output {k + 1}" for k in range(count))
-    return View(tables, _importances(model.feature, model.features), model.leaf_values, outputs)
+    return View(
+        tables, _importances(model.importances(), model.features), model.leaf_values, outputs
+    )
 
 
 def view_of_part(part: ModelPart, encoders: Sequence[Encoder]) -> View:
@@ -78,7 +80,8 @@ def view_of_part(part: ModelPart, encoders: Sequence[Encoder]) -> View:
         ]
         for features, thresholds in zip(part.feature, part.threshold, strict=True)
     ]
-    return View(tables, _importances(part.feature, part.features))
+    shares = importances(part.feature, part.threshold, len(part.features))
+    return View(tables, _importances(shares, part.features))
 
 
 def signs(leaf: int, tests: int) -> str:
@@ -89,11 +92,11 @@ def signs(leaf: int, tests: int) -> str:
 def _seen(feature: Feature, threshold: float, encoders: Mapping[str, Encoder]) -> SeenTest:
     if np.isnan(threshold):
         return SeenTest(feature, None, None)
-    words = encoders[feature.name].describe(feature.name, threshold)
-    return SeenTest(feature, threshold, words)
+    if feature.name not in encoders:  # somebody else's: all know that the level tests nothing
+        return SeenTest(feature, threshold, "nothing")
+    return SeenTest(feature, threshold, encoders[feature.name].describe(feature.name, threshold))
 
 
-def _importances(tests: IndexArray, features: Sequence[Feature]) -> list[tuple[Feature, float]]:
-    counts = np.bincount(tests.reshape(-1), minlength=len(features))
-    order = np.argsort(-counts, kind="stable")
-    return [(features[j], float(counts[j] / tests.size)) for j in order if counts[j]]
+def _importances(shares: FloatArray, features: Sequence[Feature]) -> list[tuple[Feature, float]]:
+    order = np.argsort(-shares, kind="stable")
+    return [(features[j], float(shares[j])) for j in order if shares[j]]

@@ -66,12 +66,12 @@ def inspect(
     for number, table in enumerate(view.tables, start=1):
         tests.add_row(str(number), *(Text(test.words) for test in table))
     console.print(tests)
-    importances = Table()
+    shares = Table()
     for column in ("feature", "of", "importance"):
-        importances.add_column(column, justify="right" if column == "importance" else "left")
+        shares.add_column(column, justify="right" if column == "importance" else "left")
     for feature, share in view.importances:
-        importances.add_row(Text(feature.name), feature.owner, f"{share:.3f}")
-    console.print(importances)
+        shares.add_row(Text(feature.name), feature.owner, f"{share:.3f}")
+    console.print(shares)
 
 
 def _read(path: Path) -> tuple[dict[str, Any], View]:

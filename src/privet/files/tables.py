@@ -121,6 +121,7 @@ def read_part(header: PartHeader, tables: Sequence[Values]) -> ModelPart:
     if feature.min() < 0 or feature.max() >= len(features):
         raise ModelError(f"a test names a feature that is not one of the {len(features)}")
     ours = np.array([f.owner == header.party for f in features])[feature]
+    ours |= np.isposinf(threshold)  # where a level tests nothing, as all know
     if not (np.array_equal(bucket >= 0, ours) and np.array_equal(~np.isnan(threshold), ours)):
         raise ModelError(f"thresholds of other tests than {header.party}'s")
     if bucket.min() < -1 or bucket.max() >= _MOST_BUCKETS:

@@ -32,6 +32,8 @@ class OwnData:
     """There, where samples have weights: (n_samples,), in means."""
     start: FloatArray | None = None
     """At the active participant, the scores that all samples start from: (K,)."""
+    min_gain: float | None = None
+    """At the active participant, what a test must gain, in the unit that its label is shared in."""
     shelf: Shelf | None = None
     """Where masked indicators are kept, if they are."""
 
@@ -43,7 +45,9 @@ class TrainedTable:
     features: IndexArray
     """Which feature each level tests: (depth,)."""
     buckets: IndexArray
-    """The last bucket that passes, for tests of our own features; -1 for the others: (depth,)."""
+    """The last bucket that passes, for tests of our own features; -1 for the others: (depth,).
+
+    Where a level tests nothing, the first feature's last bucket, at everybody."""
     leaf_values: Share
     """Our share of the leaf values: (K, 2^depth)."""
     loss: Share | None = None

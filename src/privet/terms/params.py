@@ -79,6 +79,11 @@ class Params(Config):
         ),
     ] = 0.0
     """It adds nothing to a test's score, and a leaf's value is 0."""
+    min_gain: Annotated[
+        float, Field(ge=0, description="A level whose best test gains less tests nothing.")
+    ] = 0.0
+    """By how much a test must lower the loss, to second order. All learn where a level tests
+    nothing: everything passes."""
     subsample: Annotated[
         float, Field(gt=0, le=1, description="Share of the rows that each table is trained on.")
     ] = 1.0

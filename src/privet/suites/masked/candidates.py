@@ -9,6 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from privet.arrays import IndexArray, Indices
+from privet.gates.reciprocal_series import HIGH
+from privet.suites.masked.scales import Scales
 from privet.suites.masked.tournament import Sizes, stages
 from privet.terms.plan import Plan
 
@@ -37,17 +39,30 @@ class Candidates:
 
     @classmethod
     def of(cls, plan: Plan, features: Indices, n_parties: int) -> Candidates:
-        """Return the cuts of some features."""
+        """Return the cuts of some features, and to test nothing, if a test must gain something.
+
+        To test nothing is the one cut of a feature beyond all, which goes to the first one's owner.
+        """
+        cuts, owners = candidate_features(plan)
         chosen = np.arange(plan.n_features)[features]
-        counts = tuple(plan.cuts[j] for j in chosen)
+        chosen = np.concatenate([chosen, np.arange(plan.n_features, len(cuts))])
+        counts = tuple(cuts[j] for j in chosen)
         feature = np.repeat(chosen, counts)
         bucket = np.concatenate([np.arange(count) for count in counts])
         # Plus one, since zero is nothing.
         carried = np.zeros((1 + n_parties, len(feature)), dtype=np.int64)
         carried[0] = feature + 1
-        owner = np.array(plan.ownership.features)[feature]
+        owner = np.array(owners)[feature]
         carried[1 + owner, np.arange(len(owner))] = bucket + 1
         return cls(feature, bucket, stages(counts), carried)
+
+
+def candidate_features(plan: Plan) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return how many cuts features have, and who owns them: also of what tests nothing."""
+    owners = plan.ownership.features
+    if not plan.params.min_gain:
+        return plan.cuts, owners
+    return (*plan.cuts, 1), (*owners, owners[0])
 
 
 def handicaps(plan: Plan, *, first: bool) -> list[Fraction]:
@@ -59,4 +74,16 @@ def handicaps(plan: Plan, *, first: bool) -> list[Fraction]:
     last = plan.n_features << HANDICAP_BITS
     if first and plan.objective.even_start:
         last = max(1 << FIRST_HANDICAP_BITS, plan.n_features << MOST_HANDICAP_BITS)
-    return [1 - Fraction(j, last) for j in range(plan.n_features)]
+    found = [1 - Fraction(j, last) for j in range(plan.n_features)]
+    return [*found, Fraction(1)] if plan.params.min_gain else found
+
+
+def raised_by(scales: Scales, gain: float) -> int:
+    """Return what raises a score by twice a gain, or by more than any score has.
+
+    Scores are sums of G^2 / y, in a unit of what y P is below, P being the largest factor's.
+    """
+    drop, ring = scales.compared
+    bits = scales.square_bits - scales.square_drop + scales.z_bits - drop
+    raised = 2 * Fraction(gain) * (scales.product_limit / HIGH) * Fraction(2) ** bits
+    return min(int(raised), 1 << (ring.bits - 2))

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from privet.arithmetic.rings import integers_modulo
-from privet.arithmetic.shares import Share, stack
+from privet.arithmetic.shares import Share, concatenate, stack
 from privet.gates.gate import Later, alone
 from privet.gates.masked import Lifted, Masked, combine, constant, lift, mask, mask_one, signed_lift
 from privet.gates.outcomes import owned_share
@@ -24,7 +24,12 @@ from privet.gates.threshold import Comparison, step
 from privet.gates.truncate import drop_bits
 from privet.runtime.runtime import Runtime, Things
 from privet.suites.masked.bounds import Bounds
-from privet.suites.masked.candidates import Candidates, handicaps
+from privet.suites.masked.candidates import (
+    Candidates,
+    candidate_features,
+    handicaps,
+    raised_by,
+)
 from privet.suites.masked.reciprocal import (
     classify,
     lifted_y,
@@ -68,12 +73,21 @@ class _Root(NamedTuple):
 class Cuts:
     """The cuts of one training, table by table and level by level."""
 
-    def __init__(self, runtime: Runtime, plan: Plan, scales: Scales, bounds: Bounds) -> None:
+    def __init__(
+        self,
+        runtime: Runtime,
+        plan: Plan,
+        scales: Scales,
+        bounds: Bounds,
+        min_gain: float | None = None,
+    ) -> None:
         self._runtime = runtime
+        self._min_gain = min_gain
         self._plan = plan
         self._scales = scales
         self._bounds = bounds
-        self._things = Things(plan.ownership.features, plan.cuts, ("split feature", "split bucket"))
+        cuts, owners = candidate_features(plan)
+        self._things = Things(owners, cuts, ("split feature", "split bucket"))
         self._candidates = Candidates.of(plan, slice(None), runtime.n_parties)
         self._lowered = self._handicap(first=False)
         self._root: _Root | None = None
@@ -89,9 +103,10 @@ class Cuts:
         with runtime.step("root"):
             if total is None:
                 samples = np.full(left.shape[1:], n_samples).astype(left.ring.dtype)
-                h = _Sums(mask_one(runtime, left), constant(runtime, samples, left.ring))
+                everything = constant(runtime, samples, left.ring)
+                h = self._with_nothing(mask_one(runtime, left), everything)
             else:
-                h = _Sums(*mask(runtime, left, total))
+                h = self._with_nothing(*mask(runtime, left, total))
             classes = classify(runtime, scales, h.sides)
             m = mask_one(runtime, normalised(runtime, scales, classes, h.sides))
             z = mask_one(runtime, reciprocal(runtime, scales, m, self._lowered))
@@ -121,7 +136,11 @@ class Cuts:
         finalists = best(runtime, scores, candidates.stages, candidates.carried)
         with runtime.step("reveal"):
             found = runtime.reveal_winner(finalists, self._things)
-        return (0, -1) if found is None else found
+        if found is None:
+            return 0, -1
+        if found[0] == self._plan.n_features:  # nothing is tested
+            return 0, self._plan.params.candidates
+        return found
 
     def _scores(self, sums: Sums) -> Share:
         """Return the scores of all cuts, (C,), to be compared."""
@@ -150,20 +169,41 @@ class Cuts:
                 z = lift(runtime, masked_z)
         lifted = signed_lift(runtime, squares)
         scores = polynomial(runtime, [lifted, z], [(1, (0, 1))]).sum((0, 2, 3))
-        return drop_bits(runtime, scores, *scales.compared)
+        scores = drop_bits(runtime, scores, *scales.compared)
+        return scores + self._raised(scores) if self._plan.params.min_gain else scores
+
+    def _raised(self, scores: Share) -> Share:
+        """Return a share of what the last score, that of testing nothing, is raised by.
+
+        The label's holder knows it, in a regression alone; scores are masked before they are
+        compared.
+        """
+        ring, own = scores.ring, None
+        if self._min_gain is not None:
+            own = ring.zeros(scores.shape)
+            own[-1] = ring.array(raised_by(self._scales, self._min_gain))
+        return owned_share(self._runtime, own, scores.shape, ring)
 
     def _mask_sums(self, sums: Sums) -> None:
         """Mask what is new of the sums, and find the rest: they are kept for the next level."""
         runtime, parents = self._runtime, (self._g, self._h)
         if sums.h is None:
             assert self._root is not None
-            self._g, self._h = _Sums(*mask(runtime, *sums.g)), self._root.h
+            self._g, self._h = self._with_nothing(*mask(runtime, *sums.g)), self._root.h
             return
         left_g, total_g, left_h, total_h = mask(runtime, *sums.g, *sums.h)
-        self._g, self._h = _Sums(left_g, total_g), _Sums(left_h, total_h)
+        self._g = self._with_nothing(left_g, total_g)
+        self._h = self._with_nothing(left_h, total_h)
         if parents[0] is not None and parents[1] is not None:
             self._g = self._g.with_siblings(parents[0])
             self._h = self._h.with_siblings(parents[1])
+
+    def _with_nothing(self, left: Masked, total: Masked) -> _Sums:
+        """Return sums with those of testing nothing, if it is a candidate: all is left of it."""
+        if self._plan.params.min_gain:
+            one_more = total.map(lambda a: a.reshape(1, *a.shape))
+            left = combine(concatenate, left, one_more)
+        return _Sums(left, total)
 
     def _squares(self, classes: Comparison, g: Masked) -> Share:
         """Return G^2 P without its lowest bits, to be masked."""
@@ -205,7 +245,9 @@ class Cuts:
         -1 is somebody else's bucket.
         """
         ring, own, cuts = self._scales.units.g_ring, None, self._candidates
-        if bucket >= 0:
+        if bucket == self._plan.params.candidates:  # nothing is tested, as all know
+            feature, bucket = self._plan.n_features, 0
+        if bucket >= 0 and self._things.owners[feature] == self._runtime.index:
             own = ((cuts.feature == feature) & (cuts.bucket == bucket)).astype(ring.dtype)
         return owned_share(self._runtime, own, (len(cuts.feature),), ring)
 

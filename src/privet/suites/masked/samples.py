@@ -265,10 +265,10 @@ class Samples(Functions):
     def outcome(self, feature: int, bucket: int) -> Share:
         """Return a share of the outcomes of a test, which its owner knows: (N,), to be masked.
 
-        -1 is somebody else's bucket.
+        -1 is somebody else's bucket. All know that of a level that tests nothing.
         """
         own = None
-        if bucket >= 0:
+        if bucket >= 0 and feature in self._data.buckets:
             own = (self._data.buckets[feature] > bucket).astype(np.uint8)
         return owned_share(self._runtime, own, (self._plan.n_samples,), Z1)
 

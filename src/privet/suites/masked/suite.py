@@ -22,7 +22,7 @@ from privet.gates.sigmoid_series import LARGEST_SCORE, SCORE_BITS, coefficients
 from privet.runtime.runtime import Runtime
 from privet.suites.masked import reasons
 from privet.suites.masked.bounds import Bounds
-from privet.suites.masked.candidates import handicaps
+from privet.suites.masked.candidates import candidate_features, handicaps
 from privet.suites.masked.cuts import Cuts
 from privet.suites.masked.reciprocal import scaled
 from privet.suites.masked.samples import LOSS_BITS, Samples
@@ -81,7 +81,7 @@ class MaskedSuite(Suite):
         (as they are drawn, as the dealer sends them, and their sum): with many classes and few
         samples these are more.
         """
-        scales, cuts = Scales.of(plan), sum(plan.cuts)
+        scales, cuts = Scales.of(plan), sum(candidate_features(plan)[0])
         indicators = LimbMatrix.memory(cuts, plan.n_samples)
         if plan.draws:  # those of a table, beside all
             indicators += LimbMatrix.memory(_drawn_cuts(plan), plan.n_drawn)
@@ -107,7 +107,7 @@ class MaskedSuite(Suite):
             "the sigmoid": coefficients(),
             "the reciprocal": [series.constant, series.sines, series.cosines],
             "ties": [scaled(handicaps(plan, first=first)).tolist() for first in (True, False)],
-            "the tournament": stages(plan.cuts),
+            "the tournament": stages(candidate_features(plan)[0]),
             **({"reasons": reasons.constants(plan.params.depth)} if plan.explains else {}),
             "what tables draw": [_digest(part) for part in plan.draw(0) if plan.draws],
         }
@@ -130,7 +130,7 @@ class MaskedSuite(Suite):
         )
         self._bounds = Bounds(runtime)
         self._samples = Samples(runtime, plan, scales, self.data, indicators, self._bounds)
-        self._cuts = Cuts(runtime, plan, scales, self._bounds)
+        self._cuts = Cuts(runtime, plan, scales, self._bounds, self.data.min_gain)
         if plan.weighted:
             with runtime.step("weights"):
                 self._samples.mask_weights()

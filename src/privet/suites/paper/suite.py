@@ -45,11 +45,11 @@ class PaperSuite(Suite):
                     f"{name}: the protocol paper trains every table on all rows and features; "
                     "leave it out, or use masked"
                 )
-        if plan.params.min_child_weight:
-            raise ParameterError(
-                "min_child_weight: the protocol paper has no such bound; leave it out, or use "
-                "masked"
-            )
+        for name in ("min_child_weight", "min_gain"):
+            if getattr(plan.params, name):
+                raise ParameterError(
+                    f"{name}: the protocol paper has no such bound; leave it out, or use masked"
+                )
         if plan.objective.outputs > 1:
             raise ParameterError(
                 f"protocol: paper has one score a sample, and {plan.objective.outputs} are needed, "

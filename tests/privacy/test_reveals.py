@@ -28,8 +28,9 @@ def test_a_training(task: str, chosen: dict[str, float]) -> None:
     features = session.seen[0].result.part.feature
     owners = {(f"party{feature // 2 + 1}",) for feature in features.reshape(-1)}
     expected = {("split feature", EVERYBODY), ("numbers within bounds", EVERYBODY)}
-    # One count for leaf values, one for squares of the rows drawn, and one for scores and one for squares of each level: not one for
-    # each number, which would tell in a training that fails whose it was.
+    # One count for leaf values and one for squares of the rows drawn, or one for scores and one for
+    # squares of each level: not one for each number, which would tell in a training that fails
+    # whose it was.
     counts = 2 * (1 + ("subsample" in chosen) if task == "regression" else 2 + DEPTH)
     for seen in session.seen:
         assert told(seen.runtime.ledger) == expected | {("split bucket", to) for to in owners}

@@ -305,3 +305,21 @@ def test_what_columns_contribute_to_several_classes(cancer: tuple[pd.DataFrame, 
     scores = (base + contributions.sum(axis=1)).T
     columns = np.ascontiguousarray(X[:20].to_numpy()[:, found._order].T)
     assert scores == pytest.approx(found.model_.score(columns), abs=1e-12)
+
+
+@pytest.mark.parametrize("protocol", ["plain", "masked"])
+def test_importances_by_gain(protocol: str) -> None:
+    """A column that all depends on has nearly all of it, however many tests others have."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 3))
+    X[:, 2] = X[:, 2] > 0
+    y = 10 * X[:, 2] + 0.5 * X[:, 0]
+    fitted = PrivetRegressor(protocol=protocol, partition=2, tables=3, depth=3)
+    fitted.set_params(importance_type="gain").fit(X, y)
+    by_gain = fitted.feature_importances_
+    assert by_gain.sum() == pytest.approx(1.0)
+    assert by_gain[2] > 0.95
+    by_split = fitted.set_params(importance_type="split").feature_importances_
+    assert by_split[2] < 0.9
+    with pytest.raises(ParameterError, match="importance_type: 'cover' is not split or gain"):
+        fitted.set_params(importance_type="cover").fit(X, y)

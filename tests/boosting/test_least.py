@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -13,7 +14,9 @@ from tests.runtime.harness import check_count, play
 
 from privet import ParameterError, Params
 from privet.arithmetic.rings import Z64
+from privet.boosting import reference
 from privet.boosting.estimate import Estimate
+from privet.boosting.gains import level_gains
 from privet.boosting.part import join
 from privet.boosting.trainer import train, train_federated
 from privet.gates.masked import mask_one
@@ -208,3 +211,32 @@ def test_what_testing_nothing_costs() -> None:
         free, with_gain = table_cost(task), table_cost(task, min_gain=1.0)
         assert with_gain.rounds <= free.rounds + 1
         assert free.online < with_gain.online < 1.01 * free.online
+
+
+# What levels gained.
+
+
+@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("draws", [{}, {"subsample": 0.5, "min_child_weight": 3.0}])
+def test_gains_are_those_of_the_tests_that_were_chosen(task: str, draws: dict[str, Any]) -> None:
+    """As the reference saw them while it chose, level by level."""
+    x = columns(4)
+    label = label_of(x, task)
+    params = Params.parse({"task": task, "tables": 3, "depth": 3, "buckets": 16, **draws})
+    seen: list[float] = []
+
+    def watched(sums: Any, chosen: Params, counts: Any = None) -> tuple[int, int]:
+        test = original(sums, chosen, counts)
+        before = reference.nothing_tested(sums, chosen)
+        seen.append(before - float(reference.candidate_scores(sums, chosen)[test]))
+        return test
+
+    original = reference.best_test
+    with mock.patch.object(reference, "best_test", watched):
+        model = train(bucketed(x, [2, 2], 16), label, params)
+    gains = level_gains(model, x, label, params)
+    assert gains.reshape(-1) == pytest.approx(seen, rel=1e-9, abs=1e-9)
+    shares = model.importances(gains)
+    assert shares.sum() == pytest.approx(1.0)
+    by_hand = [gains[model.feature == j].sum() / gains.sum() for j in range(4)]
+    assert shares == pytest.approx(by_hand)

@@ -66,7 +66,7 @@ def test_the_list() -> None:
 @pytest.mark.parametrize("estimator", ESTIMATORS)
 def test_estimators_have_it(estimator: Any) -> None:
     own: dict[str, Any] = {"protocol": "masked", "partition": 4, "cuts": None}
-    own |= {"verbose": False, "random_state": None}
+    own |= {"verbose": False, "random_state": None, "importance_type": "split"}
     if estimator is PrivetClassifier:
         own["class_weight"] = None
     parameters = inspect.signature(estimator).parameters

@@ -216,13 +216,13 @@ class Model:
             same[table, level] = len(np.unique(ours == theirs)) == 1
         return float(np.mean(same))
 
-    def importances(self) -> FloatArray:
-        """Return the share of all tests that each feature has.
+    def importances(self, gains: FloatArray | None = None) -> FloatArray:
+        """Return the share of all tests that each feature has, or of what all levels gained.
 
-        Counted rather than weighted by gain: the tested features are what every participant of a
-        federation may know, gains are not.
+        Counted unless somebody has gains, (tables, depth): the tested features are what every
+        participant of a federation may know, gains are not.
         """
-        return importances(self.feature, self.threshold, len(self.features))
+        return importances(self.feature, self.threshold, len(self.features), gains)
 
     def describe_test(self, table: int, level: int) -> str:
         """Say a test in words, without its owner."""
@@ -233,8 +233,19 @@ class Model:
         return encoder.describe(name, float(self.threshold[table, level]))
 
 
-def importances(feature: IndexArray, threshold: FloatArray, n_features: int) -> FloatArray:
-    """Return the share of all tests that each feature has: what everything passes is none."""
-    tested = feature[~np.isposinf(threshold)]
-    result: FloatArray = np.bincount(tested, minlength=n_features) / max(1, tested.size)
+def importances(
+    feature: IndexArray,
+    threshold: FloatArray,
+    n_features: int,
+    gains: FloatArray | None = None,
+) -> FloatArray:
+    """Return the share of all tests that each feature has: what everything passes is none.
+
+    With gains, of their sum. A level may gain less than nothing, where no test gains more; that
+    counts as nothing.
+    """
+    weights = np.ones(feature.shape) if gains is None else np.maximum(gains, 0.0)
+    weights = np.where(np.isposinf(threshold), 0.0, weights)
+    total = np.bincount(feature.ravel(), weights=weights.ravel(), minlength=n_features)
+    result: FloatArray = total / (weights.sum() or 1.0)
     return result

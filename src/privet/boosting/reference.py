@@ -170,7 +170,7 @@ def best_test(
 def nothing_tested(sums: FloatArray, params: Params) -> float:
     """Return the score of a level that tests nothing, lowered by what a test must gain."""
     nodes = sums[:, 0].sum(axis=3)
-    return float(_impurity(nodes, params).sum()) - params.min_gain
+    return float(impurity(nodes, params).sum()) - params.min_gain
 
 
 def candidate_scores(sums: FloatArray, params: Params) -> FloatArray:
@@ -180,12 +180,12 @@ def candidate_scores(sums: FloatArray, params: Params) -> FloatArray:
     """
     left = np.cumsum(sums, axis=4)[..., :-1]
     right = sums.sum(axis=4, keepdims=True) - left
-    impurity = _impurity(left, params) + _impurity(right, params)
-    result: FloatArray = impurity.sum(axis=(1, 2))
+    both = impurity(left, params) + impurity(right, params)
+    result: FloatArray = both.sum(axis=(1, 2))
     return result
 
 
-def _impurity(sums: FloatArray, params: Params) -> FloatArray:
+def impurity(sums: FloatArray, params: Params) -> FloatArray:
     """Return what samples with these sums of g and h, (2, ...), add to a score."""
     g, h = sums
     result: FloatArray = -0.5 * g**2 / (h + params.l2) * (h >= params.min_child_weight)

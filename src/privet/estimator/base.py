@@ -17,12 +17,13 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted, v
 
 from privet.arrays import FloatArray
 from privet.boosting.binning import bucket_columns
+from privet.boosting.gains import level_gains
 from privet.boosting.model import Model
 from privet.boosting.reasons import explain
 from privet.boosting.trainer import DEFAULT_PROTOCOL
 from privet.data.kinds import Content
 from privet.data.partition import N_PARTIES
-from privet.errors import DataError
+from privet.errors import DataError, ParameterError
 from privet.estimator.columns import all_in_numbers, encode_columns, in_numbers, learn_encoders
 from privet.estimator.fitting import fit_parties
 from privet.estimator.given import CHECKS, is_table_list, side_by_side
@@ -54,6 +55,8 @@ class FederatedEstimator(BaseEstimator):
         Whether to show how far a training is, on stderr.
     random_state : int, RandomState or None
         What rows and columns are drawn by where some are left out: the hyper-parameter `seed`.
+    importance_type : str
+        Whether `feature_importances_` are shares of all tests (`"split"`) or of what they `"gain"`.
     **params
         The hyper-parameters, by name, as in `privet.Params`.
 
@@ -67,7 +70,7 @@ class FederatedEstimator(BaseEstimator):
     partition_ : dict
         The columns of each party, by position.
     feature_importances_ : array
-        The share of all tests that each column has.
+        The share of all tests, or of all gains, that each column has.
     n_features_in_ : int
     feature_names_in_ : array, where the columns have names
 
@@ -85,6 +88,7 @@ class FederatedEstimator(BaseEstimator):
         cuts: Cuts | None = None,
         verbose: bool = False,
         random_state: Any = None,
+        importance_type: str = "split",
         **params: Any,
     ) -> None:
         self.protocol = protocol
@@ -92,6 +96,7 @@ class FederatedEstimator(BaseEstimator):
         self.cuts = cuts
         self.verbose = verbose
         self.random_state = random_state
+        self.importance_type = importance_type
         for name, field in hyper_parameters().items():
             setattr(self, name, params.pop(name, field.default))
         if params:
@@ -104,10 +109,11 @@ class FederatedEstimator(BaseEstimator):
 
     @property
     def feature_importances_(self) -> FloatArray:
-        """The share of all tests that each column has, in the order of the columns."""
+        """The share of all tests or gains that each column has, in the order of the columns."""
         check_is_fitted(self)
         result = np.empty(self.n_features_in_)
-        result[self._order] = self.model_.importances()
+        gains = self._gains if self.importance_type == "gain" else None
+        result[self._order] = self.model_.importances(gains)
         return result
 
     @property
@@ -124,6 +130,8 @@ class FederatedEstimator(BaseEstimator):
         weight: FloatArray | None = None,
     ) -> None:
         params = self._params(task, max(2, len(names_of_classes)))
+        if self.importance_type not in ("split", "gain"):
+            raise ParameterError(f"importance_type: {self.importance_type!r} is not split or gain")
         X, contents = self._in_numbers(X)
         X, partition = self._join(X)
         check_consistent_length(X, label, weight)
@@ -148,6 +156,9 @@ class FederatedEstimator(BaseEstimator):
         self.report_ = report.model_copy(update={"model": self.model_})
         self.encoders_ = encoders
         self.partition_ = partition
+        columns = np.ascontiguousarray(X[:, self._order].T)
+        relative = None if weight is None else relative_weights(weight)
+        self._gains = level_gains(self.model_, columns, label, params, relative)
 
     def _params(self, task: str, classes: int) -> Params:
         values: dict[str, object] = {"task": task, "classes": classes}
@@ -244,7 +255,9 @@ def _as_if_repeated(
     if bad.any() or not there.any():
         relative_weights(weight)  # says what is wrong
     mean = float(np.mean(weight[there]))
-    return X[there], label[there], weight[there], params.model_copy(update={"l2": params.l2 / mean})
+    compared = ("l2", "min_child_weight", "min_gain")
+    relative = params.model_copy(update={name: getattr(params, name) / mean for name in compared})
+    return X[there], label[there], weight[there], relative
 
 
 def seed_of(random_state: Any) -> int | None:

@@ -112,6 +112,8 @@ def test_tables_that_do_not_fit() -> None:
         PrivetRegressor(protocol="plain").fit([two], np.arange(5.0))
     with pytest.raises(ValueError, match="inconsistent numbers of samples"):
         PrivetRegressor(protocol="plain").fit([two, two], np.arange(4.0))
+    with pytest.raises(DataError, match="no participant has a feature"):
+        PrivetRegressor(protocol="plain").fit([np.ones((4, 0))] * 2, np.arange(4.0))
     fitted = PrivetRegressor(protocol="plain", tables=1).fit([two, two], np.arange(5.0))
     with pytest.raises(DataError, match=r"tables have \[1, 3\] columns, at fit \[2, 2\]"):
         fitted.predict([np.ones((5, 1)), np.ones((5, 3))])

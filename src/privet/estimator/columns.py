@@ -83,6 +83,8 @@ def learn_encoders(
 
 def encode_columns(encoders: Sequence[Encoder], contents: Contents, X: FloatArray) -> FloatArray:
     """Return the features of columns, one each: (n_samples, n_columns)."""
+    if not encoders:
+        return X
     features = [
         encoder.encode(contents.get(i, NUMBERS), X[:, i]) for i, encoder in enumerate(encoders)
     ]

@@ -325,3 +325,52 @@ def test_importances_by_gain(protocol: str) -> None:
     assert by_split[2] < 0.9
     with pytest.raises(ParameterError, match="importance_type: 'cover' is not split or gain"):
         fitted.set_params(importance_type="cover").fit(X, y)
+
+
+@pytest.mark.parametrize("protocol", ["plain", "masked"])
+def test_an_eval_set(protocol: str) -> None:
+    """Its rows are watched, and not trained on; training stops by their loss."""
+    rng = np.random.default_rng(0)
+    X, new = rng.normal(size=(120, 4)), rng.normal(size=(60, 4))
+    y, noise = (X[:, 0] > 0).astype(int), rng.integers(0, 2, 60)
+    given: dict[str, Any] = {
+        "tables": 8,
+        "depth": 2,
+        "buckets": 8,
+        "protocol": protocol,
+        "partition": 2,
+    }
+    found = PrivetClassifier(**given)
+    found.fit(X, y, eval_set=[(new, noise)], early_stopping_rounds=2)
+    losses = found.evals_result_["validation"]["loss"]
+    assert found.best_iteration_ == int(np.argmin(losses))
+    assert found.model_.n_tables == found.best_iteration_ + 1
+    assert len(losses) == found.best_iteration_ + 3 < 8
+    alone = PrivetClassifier(**{**given, "tables": found.model_.n_tables}).fit(X, y)
+    assert (alone.model_.feature == found.model_.feature).all()
+    assert alone.evals_result_ == {}
+    assert alone.best_iteration_ is None
+
+
+def test_validation_rows_of_an_estimator() -> None:
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(100, 3))
+    found = PrivetRegressor(
+        tables=3, depth=2, buckets=8, protocol="plain", validation=0.2, partition=2
+    ).fit(X, X[:, 0])
+    assert len(found.evals_result_["validation"]["loss"]) == 3
+
+
+@pytest.mark.parametrize(
+    ("changes", "eval_set", "complaint"),
+    [
+        ({}, [1, 2], "one pair of rows"),
+        ({}, (np.zeros((2, 3)), ["a", "c"]), "none of y's classes"),
+        ({}, (np.zeros((2, 3)), ["a"]), "2 rows and 1 labels"),
+        ({"validation": 0.5}, (np.zeros((2, 3)), ["a", "b"]), "leave one of them out"),
+    ],
+)
+def test_eval_sets_that_make_no_sense(changes: Any, eval_set: Any, complaint: str) -> None:
+    X, y = np.random.default_rng(0).normal(size=(8, 3)), ["a", "b"] * 4
+    with pytest.raises(ValueError, match=complaint):
+        PrivetClassifier(protocol="plain", partition=2, **changes).fit(X, y, eval_set=eval_set)

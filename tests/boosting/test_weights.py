@@ -126,7 +126,7 @@ def test_the_loss_is_weighted(task: str, classes: int) -> None:
         plan = federation.plan(N)
         part = train_on_shares(
             runtime, federation, plan, data, on_state=lambda state: losses.append(state.loss)
-        )
+        ).part
         scale = 1.0 if part is None or part.unit is None else part.unit.scale
         return losses, scale * float(MaskedSuite.stretch(plan))
 

@@ -233,7 +233,7 @@ def test_a_dealer_with_other_numbers(
     for name in NAMES:
         file_of(local, name).unlink()
     with monkeypatch.context() as patch:
-        patch.setattr("privet.federation.agreement.probe", lambda: {"sines": "others"})
+        patch.setattr("privet.federation.numbers.probe", lambda: {"sines": "others"})
         deal_for(local)
     for name, error in complaints(train_ahead(local)).items():
         assert isinstance(error, CorrelationError)

@@ -44,6 +44,10 @@ def same_tests(a: Model, b: Model) -> bool:
     return np.array_equal(a.feature, b.feature) and np.array_equal(a.threshold, b.threshold)
 
 
+AT_THE_END = ["rehearsal.checkpoints", "rehearsal.part"]
+"""What a training leaves: scores, to go on from, and the part."""
+
+
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> LocalFederation:
     local = prepare(tmp_path_factory.mktemp("trained"))
@@ -57,7 +61,9 @@ def test_training_gives_the_model_of_plain_training(trained: LocalFederation) ->
     np.testing.assert_allclose(model.leaf_values, plain.leaf_values, atol=1e-4)
     for name in NAMES:
         assert stat.S_IMODE(trained.part(name).stat().st_mode) == 0o600
-        assert [p.name for p in trained.part(name).parent.iterdir()] == ["rehearsal.part"]
+        folder = trained.part(name).parent
+        assert sorted(p.name for p in folder.iterdir()) == AT_THE_END
+        assert [p.suffix for p in (folder / AT_THE_END[0]).glob("0*")] == [".ended"]
     assert len({load_part(trained.part(name)).model for name in NAMES}) == 1
 
 
@@ -141,7 +147,7 @@ def last_common(local: LocalFederation) -> int:
 
 def stages(local: LocalFederation, name: str) -> list[Path]:
     """Return the stages that a participant has."""
-    return list((local.part(name).parent / "rehearsal.checkpoints").glob("*.scores"))
+    return list((local.part(name).parent / "rehearsal.checkpoints").glob("0*"))
 
 
 @pytest.mark.parametrize("protocol", ["masked", "paper"])
@@ -164,7 +170,7 @@ def test_a_training_cut_short_goes_on(tmp_path: Path, protocol: str) -> None:
             model_of(local).leaf_values, plain_model(local).leaf_values, atol=1e-4
         )
     folders = [local.part(name).parent for name in NAMES]
-    assert all([p.name for p in folder.iterdir()] == ["rehearsal.part"] for folder in folders)
+    assert all(sorted(p.name for p in folder.iterdir()) == AT_THE_END for folder in folders)
 
 
 def test_one_who_is_a_table_behind_is_waited_for(tmp_path: Path) -> None:
@@ -257,6 +263,7 @@ def test_one_has_its_part_and_the_other_only_its_last_checkpoint(tmp_path: Path)
     run(local, "train", tells={"shop": keep}).checked()
     before = load_part(local.part("shop"))
     local.part("shop").unlink()
+    shutil.rmtree(checkpoints)
     (tmp_path / "kept").rename(checkpoints)
     found = run(local, "train").checked()
     assert found["shop"][0].resumed_from == 3
@@ -300,7 +307,7 @@ def test_a_checkpoint_of_another_job_or_other_data_is_refused(tmp_path: Path) ->
     with pytest.raises(ModelError, match="belongs to another data"):
         raise found.errors["bank"]
     data.write_text("\n".join(lines) + "\n")
-    change(local.job, ("tables = 3", "tables = 4"))
+    change(local.job, ("depth = 2", "depth = 3"))
     found = run(local, "train", wait=2.0)
     with pytest.raises(ModelError, match="belongs to another job"):
         raise found.errors["bank"]
@@ -310,7 +317,7 @@ def test_the_part_of_another_job_is_not_replaced(tmp_path: Path) -> None:
     local = prepare(tmp_path, tables=1)
     run(local, "train").checked()
     before = local.part("bank").read_bytes()
-    change(local.job, ("tables = 1", "tables = 2"))
+    change(local.job, ("depth = 2", "depth = 3"))
     found = run(local, "train", wait=2.0)
     with pytest.raises(ModelError, match="trained by another job"):
         raise found.errors["bank"]
@@ -324,7 +331,7 @@ def test_parts_of_different_models_are_refused(tmp_path: Path, trained: LocalFed
         target = tmp_path / path.relative_to(trained.folder)
         if path.is_dir():
             target.mkdir()
-        elif path.suffix != ".part":
+        elif path.suffix not in (".part", ".ended", ".tables"):
             target.write_bytes(path.read_bytes())
             target.chmod(0o600)
     run(other, "train").checked()

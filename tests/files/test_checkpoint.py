@@ -225,7 +225,7 @@ def test_stages_of_the_version_before_are_refused(folder: Path) -> None:
     )
     with pytest.raises(
         ModelError,
-        match=r"checkpoint file version 2; this software reads version 3: use the release that "
+        match=r"checkpoint file version 2; this software reads version 4: use the release that "
         r"wrote it, or train again; remove .* to train from the first table",
     ):
         opened(folder).stages()
@@ -272,7 +272,46 @@ def test_no_folder_is_no_stage(folder: Path) -> None:
     assert opened(folder).stages() == []
 
 
-def test_all_of_them_go_when_the_model_is_safe(folder: Path) -> None:
-    written(folder, 2).clear()
+def test_the_stage_of_an_ended_training_stays(folder: Path) -> None:
+    """With what its end depended on: of another length, it has not ended."""
+    assert written(folder, 3).end(3, "3 tables") == RUN
+    assert opened(folder).stages() == [(3, RUN)]
+    assert opened(folder).ended("3 tables") == (3, RUN)
+    assert opened(folder).ended("4 tables") is None
+    assert opened(folder).load((3, RUN)).part.n_tables == 3
+    assert checkpoint.VERSION == 4
+
+
+def test_a_training_that_ends_with_fewer_tables(folder: Path) -> None:
+    """Scores of the tables that were kept are there; without them, nothing stays."""
+    checkpoints = Checkpoints(folder, "the job", "the data", 4)
+    states = [state(tables) for tables in range(1, 6)]
+    for each in states:
+        checkpoints.save(each, RUN)
+    assert [done for done, _ in checkpoints.stages()] == [2, 3, 4, 5]
+    assert checkpoints.end(3, "patience") == RUN
+    found = opened(folder).load((3, RUN))
+    assert (found.scores == states[2].scores).all()
+    assert (found.part.feature == states[2].part.feature).all()
+    assert opened(folder).ended("patience") == (3, RUN)
+    gone = Checkpoints(folder, "the job", "the data")
+    gone.load((3, RUN))
+    assert gone.end(1, "patience") == RUN
     assert not folder.exists()
-    assert checkpoint.VERSION == 3
+
+
+def test_losses_stay(folder: Path) -> None:
+    checkpoints = opened(folder)
+    checkpoints.save(replace(state(1), losses=(0.1 + 0.2,)), RUN)
+    assert opened(folder).load((1, RUN)).losses == (0.1 + 0.2,)
+
+
+def test_stages_before_the_one_to_go_on_from_stay(folder: Path) -> None:
+    """Those after it do not: others lack them."""
+    first = Checkpoints(folder, "the job", "the data", 4)
+    for tables in range(1, 6):
+        first.save(state(tables), RUN)
+    second = Checkpoints(folder, "the job", "the data", 4)
+    second.load((4, RUN))
+    second.save(state(5), LATER)
+    assert second.stages() == [(2, RUN), (3, RUN), (4, RUN), (5, LATER)]

@@ -28,10 +28,11 @@ from privet.gates.outcomes import Z1, keep, leaf_lookup, owned_share
 from privet.gates.pick import pick
 from privet.gates.polynomial import polynomial
 from privet.gates.reciprocal_series import HIGH, LOW, reciprocal_series
-from privet.gates.rounding import round_off
+from privet.gates.rounding import borrowing, exact_quotient, round_off
 from privet.gates.series import SCALE_BITS, Series, fourier
 from privet.gates.shrink import shrink
 from privet.gates.sigmoid_series import HARMONICS, SCORE_BITS, coefficients, sigmoid_series
+from privet.gates.softplus_series import softplus_coefficients, softplus_series
 from privet.gates.square import square
 from privet.gates.tell import tell_all
 from privet.gates.threshold import (
@@ -819,6 +820,37 @@ def test_the_series_of_a_reciprocal(ratio: int, period: Fraction) -> None:
 
 
 @pytest.mark.parametrize("n", PARTIES)
+@pytest.mark.parametrize("bits", [31, 40])
+def test_softplus_series(n: int, bits: int) -> None:
+    """The even part of the logistic loss on all of [-16, 16]."""
+    x = np.linspace(-16, 16, 401)
+    fixed = np.rint(x * 2.0**SCORE_BITS).astype(np.int64).astype(np.uint32)
+
+    def body(runtime: Runtime, share: Share) -> Share:
+        return softplus_series(runtime, mask_one(runtime, share), bits=bits)
+
+    found, cost, _ = on_shares(body, [(fixed, Z32)], n)
+    loss = signed(found) / 2.0**bits
+    # 36 coefficients, off by half a unit at most, times dealt waves of at most 1; and dealt waves,
+    # off by half a unit, times coefficients of which sine and cosine add up to less than 8 sqrt(2).
+    dealt_bits = bits // 2 - 1
+    rounding = 18 * 2.0 ** -(bits - dealt_bits) + 4 * 2**0.5 * 2.0**-dealt_bits
+    assert (np.abs(loss - np.logaddexp(x / 2, -x / 2)) <= rounding + 3e-6).all()
+    assert len(softplus_coefficients()) == 18
+    assert cost == opened(n, (Z32, 401)) + dealt((Z64, 2 * 18 * 401))
+
+
+def test_the_series_of_the_logistic_loss() -> None:
+    """Its coefficients, in closed form, have the error that the gate's docstring states."""
+    x = np.linspace(-16, 16, 2001)
+    w = (2 * np.arange(18) + 1) * 2 * np.pi / 64
+    factors = np.array(softplus_coefficients()) / 2.0**28
+    found = 8 + np.cos(np.outer(x, w)) @ factors
+    error = np.abs(found - np.logaddexp(x / 2, -x / 2)).max()
+    assert 1e-6 < error < 3e-6
+
+
+@pytest.mark.parametrize("n", PARTIES)
 def test_shrink(n: int) -> None:
     """Over the whole ring of the result, rounded to either side, and right on average."""
     x = integers(-(2**35) + 1, 2**35 - 1, 4000) * 2**28 // 2**7
@@ -901,6 +933,24 @@ def test_shrinking_several(n: int) -> None:
     assert np.isin(second.astype(int) - (y >> 31), (0, 1)).all()
     wide = [(integers_modulo(bits), COUNT) for bits in (36 + 20, 16 + 31)]
     assert cost == opened(n, *wide) + dealt((Z36, COUNT), (Z16, COUNT))
+
+
+@pytest.mark.parametrize("n", PARTIES)
+@pytest.mark.parametrize("bits", [1, 20, 41])
+def test_exact_quotients(n: int, bits: int) -> None:
+    """Whatever the masks are: also of numbers just below and at a multiple."""
+    rng = np.random.default_rng(0)
+    unit = 1 << bits
+    multiples = rng.integers(0, 1 << (62 - bits), 40).astype(np.uint64) * np.uint64(unit)
+    x = np.concatenate([multiples, multiples + np.uint64(unit - 1), multiples + np.uint64(1)])
+
+    def body(runtime: Runtime, share: Share) -> Share:
+        masked = mask_one(runtime, share)
+        return exact_quotient(runtime, masked, bits, alone(runtime, borrowing(masked, bits)))
+
+    found, _, views = on_shares(body, [(x, Z64)], n)
+    assert (found == x >> np.uint64(bits)).all()
+    assert not nonuniform([c for view in views for c in view.opened])
 
 
 @pytest.mark.parametrize("n", PARTIES)

@@ -103,7 +103,8 @@ def test_gains_are_paired_over_splits(found: Comparison) -> None:
     assert found.stratified
     for metric, gain in shop.gains.items():
         pairs = zip(shop.metrics[metric].splits, alone.metrics[metric].splits, strict=True)
-        differences = [a - b for a, b in pairs if a is not None and b is not None]
+        sign = -1 if metric in found.errors else 1
+        differences = [sign * (a - b) for a, b in pairs if a is not None and b is not None]
         assert gain.splits == differences
         assert (gain.mean, gain.low, gain.high) == interval(differences, 300 / 1200)
 
@@ -123,7 +124,7 @@ def test_the_gain_of_an_error_is_its_fall(tmp_path: Path) -> None:
     columns = {"shop": ["a"], "bank": ["b"]}
     found = compare(Scenario(data=path, columns=columns, params=FEW), splits=3)
     alone, both = found.groups
-    assert (found.metric, found.errors, found.stratified) == ("rmse", ["rmse"], False)
+    assert (found.metric, found.errors, found.stratified) == ("rmse", ["mae", "rmse"], False)
     splits = (alone.metrics["rmse"].splits, both.metrics["rmse"].splits, both.gains["rmse"].splits)
     for before, after, gain in zip(*splits, strict=True):
         assert before is not None

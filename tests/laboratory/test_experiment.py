@@ -284,3 +284,41 @@ def test_where_the_dealer_is(options: dict[str, Any], dealer: str) -> None:
 def test_an_unknown_network() -> None:
     with pytest.raises(ParameterError, match="network: 'moon' is none of memory, loopback"):
         run(Experiment(data="breast-cancer", n_parties=2, network="moon"))
+
+
+@pytest.mark.parametrize("protocol", ["plain", "masked"])
+def test_validation_rows(protocol: str) -> None:
+    """They are taken from the training rows; what was learned of them is in the report."""
+    params = {"tables": 3, "depth": 2, "validation": 0.25, "patience": 2, "seed": 3}
+    experiment = Experiment(
+        data="breast-cancer",
+        protocol=protocol,
+        network="memory",
+        params=params,
+        reveal_validation=True,
+    )
+    model, report = run(experiment)
+    assert (report.n_samples, report.n_test_samples) == (455 - 114, 114)
+    found, plain = report.validation, report.plain_validation
+    assert found is not None
+    assert plain is not None
+    assert found.rows == 114
+    assert found.losses == pytest.approx(plain.losses, abs=1e-4)
+    assert model.n_tables == found.best_table
+    assert found.metrics["log_loss"] == pytest.approx(found.losses[found.best_table - 1], abs=1e-3)
+    assert found.metrics == pytest.approx(plain.metrics, abs=1e-2)
+    unwatched = run(
+        experiment.model_copy(update={"params": {**params, "validation": 0.0, "patience": None}})
+    )
+    assert unwatched[1].validation is None
+
+
+def test_nothing_is_revealed_unasked() -> None:
+    experiment = Experiment(
+        data="breast-cancer", network="memory", params={"tables": 1, "depth": 1, "validation": 0.2}
+    )
+    _, report = run(experiment)
+    assert report.validation is not None
+    assert report.validation.metrics == {}
+    assert report.validation.curves == {}
+    assert "predictions of validation rows" not in {reveal.what for reveal in report.reveals}

@@ -18,13 +18,14 @@ from unittest import mock
 import numpy as np
 import numpy.typing as npt
 
-from privet.arrays import FloatArray
+from privet.arrays import FloatArray, IndexArray
 from privet.boosting import reference
 from privet.boosting.binning import BucketedColumns, bucket_columns
 from privet.boosting.federation import Federation, Keeping, PartyData, TrainingState, train
 from privet.boosting.inference import ExplainBy, Explained, Query, answer, tell_unit
 from privet.boosting.model import Feature
 from privet.boosting.part import GUARD_BITS, LabelUnit, ModelPart, PartReasons
+from privet.boosting.validation import predict_validation
 from privet.data.ids import Ids
 from privet.federation.events import silent
 from privet.federation.keeping import Keeper, receive_seeds
@@ -39,9 +40,16 @@ from privet.transport.memory import memory_channels
 from tests.privacy.stage import run_threads
 
 N = 64
+SET_ASIDE = np.concatenate([np.arange(8), N // 2 + np.arange(8)])
+"""Training rows that there are once more, as validation rows, with their twins."""
 THREE = "three classes"
 """A task here: of several outputs."""
-ALL_TERMS: dict[str, Any] = {"reveal_loss": True, "explains": True}
+ALL_TERMS: dict[str, Any] = {
+    "reveal_loss": True,
+    "explains": True,
+    "watched": True,
+    "reveal_validation": True,
+}
 """What `masked` can be asked for beside a model."""
 BUCKETS = 4
 DEPTH = 2
@@ -62,7 +70,7 @@ class Training:
     ) -> TrainingState | None:
         own, state = (None, None) if data is None else data
         kept: list[TrainingState] = []
-        train(
+        trained = train(
             runtime,
             self.federation,
             self.plan,
@@ -72,6 +80,7 @@ class Training:
             on_state=kept.append,
             keeping=None if self.keepings is None else self.keepings[runtime.index],
         )
+        predict_validation(runtime, self.federation, self.plan, trained, own)
         return kept[-1] if kept else None
 
     def keeping(self, data: Sequence[tuple[PartyData, Any]], folder: Path) -> Training:
@@ -116,13 +125,15 @@ def training(
     ragged: bool = False,
     weighted: bool = False,
     chosen: Mapping[str, Any] | None = None,
+    watched: bool = False,
     **terms: Any,
 ) -> tuple[Training, list[tuple[PartyData, TrainingState | None]]]:
     """Return a training of n participants, the last of which is active, and their data.
 
     Each has two columns: one that the label depends on, and one of noise. If they are `ragged`, the
     noise has two values, and all are told exactly how many cuts a column has. If rows are
-    `weighted`, twins have the same weight. `chosen` are other hyper-parameters.
+    `weighted`, twins have the same weight. If it is `watched`, there are validation rows, and the
+    label's holder says when to stop. `chosen` are other hyper-parameters.
     """
     names = tuple(f"party{k + 1}" for k in range(n))
     params = Params(
@@ -132,6 +143,7 @@ def training(
         depth=depth,
         buckets=BUCKETS,
         learning_rate=0.7,
+        patience=9 if watched else None,
         **(chosen or {}),
     )
     for seed in count():
@@ -145,7 +157,8 @@ def training(
         ]
         counts = tuple(count for party in parties for count in party.filled_cuts)
         weight = _weight(seed) if weighted else None
-        if _is_clear(parties, label, params, honest, counts, weight):
+        alone = params.model_copy(update={"patience": None})
+        if _is_clear(parties, label, alone, honest, counts, weight):
             break
     federation = Federation(
         protocol=protocol,
@@ -160,7 +173,14 @@ def training(
     )
     data = [PartyData(own, None) for own in parties[:-1]]
     data.append(PartyData(parties[-1], label, weight))
-    return Training(federation, federation.plan(N)), [(own, None) for own in data]
+    rows = np.concatenate([np.arange(N), SET_ASIDE if watched else SET_ASIDE[:0]])
+    plan = federation.plan(len(rows), n_validation=len(rows) - N)
+    return Training(federation, plan), [(_rows(own, rows), None) for own in data]
+
+
+def _rows(data: PartyData, rows: IndexArray) -> PartyData:
+    columns = replace(data.columns, buckets=data.columns.buckets[:, rows])
+    return PartyData(columns, None if data.label is None else data.label[rows], data.weight)
 
 
 def _table(task: str, n: int, honest: int, seed: int) -> tuple[list[FloatArray], FloatArray]:
@@ -219,7 +239,16 @@ def _of_both_twins(column: FloatArray) -> FloatArray:
 
 def twins(data: PartyData) -> PartyData:
     """Exchange the columns of twins: every row changes, and no sum."""
-    buckets = np.roll(data.columns.buckets, N // 2, axis=1)
+    both = twins_trained(data).columns.buckets
+    aside = np.roll(both[:, N:], (both.shape[1] - N) // 2, axis=1)
+    buckets = np.concatenate([both[:, :N], aside], axis=1)
+    return replace(data, columns=replace(data.columns, buckets=buckets))
+
+
+def twins_trained(data: PartyData) -> PartyData:
+    """Exchange those of twins that are trained on; validation rows stay as they are."""
+    buckets = data.columns.buckets.copy()
+    buckets[:, :N] = np.roll(buckets[:, :N], N // 2, axis=1)
     return replace(data, columns=replace(data.columns, buckets=buckets))
 
 

@@ -391,6 +391,12 @@ class _Solver(Watched):
         self._check_reveals()
         return found
 
+    def announce(self, number: int | None, owner: int, what: str) -> int:
+        heard = super().announce(number, owner, what)
+        if heard != self._first.runtime.announced[len(self.announced) - 1]:
+            raise Unexplained(f"at step {self.step_name!r}, what is announced differs")
+        return heard
+
     def _check_reveals(self) -> None:
         if self.revealed:
             before = self._first.runtime.revealed[len(self.revealed) - 1]
@@ -551,6 +557,7 @@ class _SolvingDealer(Dealer):
         self._place = 0
         self._private_place = [0] * len(session.names)
         self._lasting_place = [0] * len(session.names)
+        self._heard = 0
 
     def _part(self, party: int, stream: str, place: int) -> RingArray:
         if party == self._honest:
@@ -578,6 +585,10 @@ class _SolvingDealer(Dealer):
         script = draw.drawn if turn == self._honest else _script(draw, share)
         self._talk.deliver(place, share, script)
         return Elements(value, ring)
+
+    def announce(self, number: int | None, owner: int, what: str) -> int:
+        self._heard += 1
+        return self._session.seen[self._honest].runtime.announced[self._heard - 1]
 
     def permutation(self, length: int, owner: int) -> npt.NDArray[np.intp]:
         return self._private_draw(owner)

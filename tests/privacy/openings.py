@@ -10,7 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from privet.boosting.inference import ExplainBy
-from tests.privacy.cases import ALL_TERMS, prediction, training, twins, two_stages, uniform_cases
+from tests.privacy.cases import (
+    ALL_TERMS,
+    prediction,
+    training,
+    twins_trained,
+    two_stages,
+    uniform_cases,
+)
 from tests.privacy.explain import Hidden, solve
 from tests.privacy.stage import Randomness, perform
 
@@ -28,7 +35,7 @@ def hidden(protocol: str) -> tuple[list[Hidden], int]:
         own, _ = data[0]
         with two_stages():
             session = perform(program, data, Randomness("openings"))
-            found.append(solve(session, 0, (twins(own), None)).hidden)
+            found.append(solve(session, 0, (twins_trained(own), None)).hidden)
     asks: list[ExplainBy | None] = [None, "feature"] if protocol == "masked" else [None]
     for explain in asks:
         asking, asked = prediction(protocol, 3, 0, 1, explain=explain)

@@ -136,6 +136,8 @@ class Watched(Party):
         self.draws: dict[str, list[Draw]] = {"shared": [], "private": [], "lasting": []}
         self.revealed: list[tuple[str, RingArray]] = []
         """Our parts of what was revealed to anybody else, and at which step."""
+        self.announced: list[int] = []
+        """Numbers that all heard, and the dealer."""
         self._inside = 0
         super().__init__(*arguments)
 
@@ -237,6 +239,11 @@ class Watched(Party):
             self.revealed.append((self.step_name, value.part.copy()))
         return super().reveal(value, to, what)
 
+    def announce(self, number: int | None, owner: int, what: str) -> int:
+        heard = super().announce(number, owner, what)
+        self.announced.append(heard)
+        return heard
+
     def reveal_winner(self, finalists: Share, things: Things) -> tuple[int, int]:
         sent = finalists.ring.reduce(np.delete(finalists.part, 1 + self.index, axis=0))
         self.revealed.append((self.step_name, sent))
@@ -280,6 +287,9 @@ class RecordingSink(Sink):
     def send(self, party: int, array: RingArray, tag: int) -> None:
         self.sent.append((party, array.copy()))
         self._inner.send(party, array, tag)
+
+    def hear(self, party: int, tag: int) -> int | None:
+        return self._inner.hear(party, tag)
 
     def close(self, tag: int) -> None:
         self._inner.close(tag)
@@ -370,9 +380,15 @@ def perform(program: Program, inputs: Sequence[Any], randomness: Randomness | No
         mock.patch.object(Letter, "read", reading),
     ):
         run_threads({**bodies, DEALER: dealer})
+    announced = 0
     for seen in session.seen:
         told = [(array.dtype.name, array.shape) for array in seen.to_dealer]
-        assert told == [("uint8", (SEED_BYTES,))], "the dealer is told more than a nonce"
+        words = told.count(("uint32", (1,)))
+        assert told == [("uint8", (SEED_BYTES,)), *[("uint32", (1,))] * words], (
+            "the dealer is told more than a nonce and what is announced"
+        )
+        announced += words
+    assert announced == len(session.seen[0].runtime.announced)
     return session
 
 

@@ -29,6 +29,7 @@ from tests.privacy.cases import (
     prediction,
     training,
     twins,
+    twins_trained,
     two_stages,
 )
 from tests.privacy.explain import check_inverse, explain
@@ -297,6 +298,34 @@ def test_mean_absolute_contributions(n: int, honest: int) -> None:
     before, after = (s.seen[(honest + 1) % n].result for s in (session, found))
     assert before.min() > 0
     assert np.array_equal(before, after)
+
+
+@pytest.mark.parametrize("n", [2, 3])
+@pytest.mark.parametrize("task", ALL_TASKS)
+def test_validation_rows_of_others(task: str, n: int) -> None:
+    """The label's holder learns their mean loss, which is the same for twins, and nothing else."""
+    program, data = training("masked", task, n, 0, tables=1, watched=True)
+    session = perform(program, data, Randomness("watched"))
+    explain(session, 0, changed(twins)(data[0]))
+
+
+@pytest.mark.parametrize("n", [2, 3])
+@pytest.mark.parametrize("task", ALL_TASKS)
+def test_losses_that_others_do_not_learn(task: str, n: int) -> None:
+    """Everybody but the label's holder learns when it stops, and no loss and no prediction."""
+    terms: dict[str, Any] = {"watched": True, "reveal_validation": True}
+    program, data = training("masked", task, n, n - 1, tables=2, **terms)
+    session = perform(program, data, Randomness("others"))
+    explain(session, n - 1, changed(other_label, twins)(data[-1]))
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_predictions_of_validation_rows(task: str) -> None:
+    """What leads to them is explained by other training rows."""
+    terms: dict[str, Any] = {"watched": True, "reveal_validation": True}
+    program, data = training("masked", task, 3, 0, tables=1, **terms)
+    session = perform(program, data, Randomness("predicted"))
+    explain(session, 0, changed(twins_trained)(data[0]))
 
 
 @pytest.mark.parametrize(("n", "honest"), [(2, 0), (2, 1), (3, 1), (3, 2)])

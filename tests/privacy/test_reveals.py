@@ -7,7 +7,8 @@ import pytest
 from privet.boosting.inference import ExplainBy
 from privet.boosting.part import LabelUnit
 from privet.runtime.ledger import Ledger
-from tests.privacy.cases import DEPTH, prediction, training
+from privet.runtime.roles import DEALER
+from tests.privacy.cases import DEPTH, SET_ASIDE, prediction, training
 from tests.privacy.stage import perform
 
 EVERYBODY = ("party1", "party2", "party3")
@@ -38,6 +39,38 @@ def test_a_training(task: str, chosen: dict[str, float]) -> None:
         assert sum(e.count for e in entries if e.what == "numbers within bounds") == counts
         own = features // 2 == seen.runtime.index
         assert ((seen.result.part.bucket >= 0) == own).all()
+
+
+@pytest.mark.parametrize("revealed", [False, True])
+@pytest.mark.parametrize("task", ["regression", "classification"])
+def test_validation_rows(task: str, revealed: bool) -> None:
+    """The label's holder alone learns one number a table, and predictions if all agreed on that.
+
+    All others, and the dealer, learn whether it goes on.
+    """
+    program, data = training("masked", task, 3, 0, watched=True, reveal_validation=revealed)
+    session = perform(program, data, None)
+    holder, rows = ("party3",), len(SET_ASIDE)
+    word = ("number of tables to keep, or none yet", (*EVERYBODY, DEALER))
+    expected = {("split feature", EVERYBODY), ("numbers within bounds", EVERYBODY), word}
+    expected |= {("validation loss", holder)}
+    expected |= {("predictions of validation rows", holder)} if revealed else set()
+    for seen in session.seen:
+        entries = seen.runtime.ledger.entries
+        assert {e for e in told(seen.runtime.ledger) if e[0] != "split bucket"} == expected
+        counts = {e.what: e.count for e in entries}
+        assert counts["validation loss"] == counts[word[0]] == 1
+        assert counts.get("predictions of validation rows", rows) == rows
+        assert len(seen.result.losses) == (2 if seen.runtime.index == 2 else 0)
+        # Of what is revealed to the holder alone, nobody else receives anything.
+        steps = [r.step for r in seen.received]
+        to_holder = [s for s in steps if s in ("table", "predict")]
+        assert bool(to_holder) == (seen.runtime.index == 2)
+    # Rounded: in units of 2^-16 of the mean.
+    unit = session.seen[2].result.part.unit
+    for loss in session.seen[2].result.losses:
+        in_units = loss / unit.scale**2 * 2**16
+        assert in_units == pytest.approx(round(in_units), abs=1e-6)
 
 
 @pytest.mark.parametrize("protocol", ["masked", "paper"])

@@ -346,3 +346,37 @@ def test_shares_that_do_not_add_up_to_a_winner(winner: list[int]) -> None:
 def choosing(finalists: list[list[int]], runtime: Runtime, _: None) -> Any:
     share = runtime.public(np.array(finalists, dtype=np.uint64), Z64)
     return runtime.reveal_winner(share, Things((0, 1, 1), (9, 9, 9), ("thing", "detail")))
+
+
+def announcing(runtime: Runtime, number: int | None) -> int | None:
+    """Have the last participant tell a number; the dealer writes down what it hears."""
+    told = runtime.announce(number, runtime.n_parties - 1, "a number")
+    if isinstance(runtime, Dealer):
+        heard.append(told)
+    return told
+
+
+heard: list[int | None] = []
+
+
+@pytest.mark.parametrize("n", PARTIES)
+def test_announcing(n: int) -> None:
+    """To all participants and the dealer, who all hear the same; the others have no say in it."""
+    heard.clear()
+    views = play(announcing, n, [None] * (n - 1) + [7])
+    names = tuple(f"party{k + 1}" for k in range(n))
+    for view in views:
+        assert view.result == 7
+        assert view.ledger.entries == [Disclosure("a number", (*names, "dealer"), 1, "")]
+    assert heard == [7]
+    check_count(announcing, views)
+    assert measured(views) == Cost(1, 4 * (n - 1))
+
+
+def test_announcing_where_correlations_were_dealt_ahead() -> None:
+    """The dealer heard nothing when it dealt, and is told nothing now."""
+    heard.clear()
+    outcome = simulate(announcing, 3, [None, None, 9], ahead=True)
+    assert outcome.results == [9, 9, 9]
+    assert heard == [None]
+    assert [entry.to for entry in outcome.ledgers[0].entries] == [("party1", "party2", "party3")]

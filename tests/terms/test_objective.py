@@ -70,7 +70,7 @@ def test_gradients_are_the_derivatives_of_the_loss(
         scores = np.full(target.shape, score)
         scores[0] = x
         g, _ = objective.derivatives(scores, target)
-        return objective.mean_loss(scores, target) * objective.outputs, g[0, 0]
+        return objective.mean_loss(scores, target), g[0, 0]
 
     g, h = objective.derivatives(np.full(target.shape, score), target)
     assert g.shape == h.shape == target.shape == (objective.outputs, 1)
@@ -184,10 +184,43 @@ def test_what_scores_say() -> None:
     assert REGRESSION.prediction(scores).tolist() == [-1.0, 0.0, 2.0]
     assert CLASSIFICATION.prediction(scores) == pytest.approx(1 / (1 + np.exp(-scores[0])))
     label = np.array([0.0, 1.0, 1.0])
-    assert REGRESSION.metrics(label, np.array([0.0, 1.0, 4.0])) == {"rmse": pytest.approx(3**0.5)}
+    errors = REGRESSION.metrics(label, np.array([0.0, 1.0, 4.0]))
+    assert errors == pytest.approx({"rmse": 3**0.5, "mae": 1.0, "r2": 1 - 9 / (2 / 3)})
+    assert REGRESSION.metrics(np.ones(2), np.zeros(2)) == {"rmse": 1.0, "mae": 1.0, "r2": None}
     found = CLASSIFICATION.metrics(label, np.array([0.1, 0.6, 0.4]))
-    assert found == {"accuracy": pytest.approx(2 / 3), "auc": 1.0}
-    assert CLASSIFICATION.metrics(np.ones(3), np.ones(3)) == {"accuracy": 1.0, "auc": None}
+    assert found == pytest.approx(
+        {
+            "accuracy": 2 / 3,
+            **dict.fromkeys(("auc", "ks", "average_precision"), 1.0),
+            "log_loss": -np.log(0.9 * 0.6 * 0.4) / 3,
+            "brier": (0.1**2 + 0.4**2 + 0.6**2) / 3,
+        }
+    )
+    alike = CLASSIFICATION.metrics(np.ones(3), np.ones(3))
+    assert alike["accuracy"] == 1.0
+    assert alike["auc"] is alike["ks"] is alike["average_precision"] is None
+
+
+def test_curves() -> None:
+    """Thinned to 200 points with both ends, and agreeing with the metrics."""
+    rng = np.random.default_rng(0)
+    label = rng.integers(0, 2, 5000).astype(float)
+    predicted = np.clip(0.3 * label + rng.random(5000) * 0.7, 0, 1)
+    found = CLASSIFICATION.curves(label, predicted)
+    assert {name: len(points) for name, points in found.items()} == {
+        "roc": 200,
+        "precision_recall": 200,
+        "ks": 200,
+        "calibration": 10,
+    }
+    assert (found["roc"][0], found["roc"][-1]) == ((0.0, 0.0), (1.0, 1.0))
+    assert found["precision_recall"][0] == (0.0, 1.0)
+    area = np.trapezoid(*np.array(found["roc"]).T[::-1])
+    metrics = CLASSIFICATION.metrics(label, predicted)
+    assert area == pytest.approx(metrics["auc"], abs=2e-3)
+    assert max(above for _, above in found["ks"]) == pytest.approx(metrics["ks"], abs=2e-2)
+    assert CLASSIFICATION.curves(np.ones(3), np.ones(3)) == {}
+    assert REGRESSION.curves(label, predicted) == THREE.curves(label, predicted) == {}
 
 
 def test_several_classes() -> None:

@@ -35,6 +35,8 @@ OTHERS: dict[str, Any] = {
     "min_gain": 0.5,
     "subsample": 0.5,
     "colsample": 0.75,
+    "validation": 0.25,
+    "patience": 4,
     "seed": 7,
 }
 
@@ -52,6 +54,8 @@ def test_the_list() -> None:
         "min_gain": 0.0,
         "subsample": 1.0,
         "colsample": 1.0,
+        "validation": 0.0,
+        "patience": None,
         "seed": 0,
     }
     assert Params.model_fields["task"].default is PydanticUndefined
@@ -169,9 +173,10 @@ def test_a_job_has_it() -> None:
     assert job().hyper_parameters() == Params(task="regression")
     assert job(**OTHERS).hyper_parameters() == Params(task="regression", **OTHERS)
     for name, value in OTHERS.items():
-        changed = job(**{name: value})
+        rest = {"validation": 0.5} if name == "patience" else {}
+        changed = job(**rest, **{name: value})
         assert changed.work()[name] == value
-        assert changed.digest != job().digest
+        assert (changed.digest == job(**rest).digest) == (name in ("tables", "patience"))
     assert job().work().items() >= {"task": "regression", **DEFAULTS}.items()
     with pytest.raises(ParameterError, match=r"params\.colour: is not known"):
         job(colour=1)

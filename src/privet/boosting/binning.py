@@ -12,7 +12,7 @@ passes.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -37,6 +37,10 @@ class BucketedColumns:
         """How many samples there are."""
         return int(self.buckets.shape[1])
 
+    def first(self, n_samples: int) -> BucketedColumns:
+        """Return the same of the first samples alone."""
+        return replace(self, buckets=self.buckets[:, :n_samples])
+
     @property
     def filled_cuts(self) -> tuple[int, ...]:
         """How many cuts each feature fills: none, where it is constant."""
@@ -44,9 +48,16 @@ class BucketedColumns:
 
 
 def bucket_columns(
-    owner: str, names: Sequence[str], columns: FloatArray, buckets: int
+    owner: str,
+    names: Sequence[str],
+    columns: FloatArray,
+    buckets: int,
+    n_validation: int = 0,
 ) -> BucketedColumns:
-    """Cut every row of `columns` (n_features, n_samples) into at most `buckets` buckets."""
+    """Cut every row of `columns` (n_features, n_samples) into at most `buckets` buckets.
+
+    Where to cut is learned without the last samples, if some are validation rows.
+    """
     if len(names) != len(columns):
         raise DataError(f"{owner}: {len(names)} column names for {len(columns)} columns")
     thresholds = np.full((len(columns), buckets - 1), np.inf)
@@ -58,7 +69,7 @@ def bucket_columns(
                 f"{owner}: column {name!r}, row {sample + 1} is infinite; "
                 "use a finite number, or leave the cell empty where the value is missing"
             )
-        cuts = find_thresholds(column, buckets)
+        cuts = find_thresholds(column[: len(column) - n_validation], buckets)
         thresholds[row, : len(cuts)] = cuts
         indices[row] = bucket_of(column, cuts)
     return BucketedColumns(owner, tuple(names), indices, thresholds)

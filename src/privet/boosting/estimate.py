@@ -11,7 +11,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from privet.boosting.federation import Federation, train
+from privet.boosting.derivation import derive_reasons
+from privet.boosting.federation import Federation, Trained, train
+from privet.boosting.validation import predict_validation
 from privet.runtime.counter import Cost, Counter
 from privet.terms.plan import Plan
 
@@ -32,14 +34,20 @@ class Estimate:
 
 
 def estimate(federation: Federation, plan: Plan, done: int = 0) -> Estimate:
-    """Return what a training will take, from its plan alone, if some tables are done."""
-    total = _total(federation, plan, done) + count_reasons(federation, plan)
+    """Return what a training will take, from its plan alone, if some tables are done.
+
+    As if none was saved by stopping early.
+    """
+    left = plan.params.tables - done
+    total = count_reasons(federation, plan)
+    if left:
+        total += _total(federation, plan, done) + _of_validation(federation, plan)
     return Estimate(
         rounds=total.rounds,
         online=total.online,
         offline=total.offline,
         memory=federation.suite.memory(plan),
-        multiplications=federation.suite.multiplications(plan) * (plan.params.tables - done),
+        multiplications=federation.suite.multiplications(plan) * left,
     )
 
 
@@ -61,16 +69,27 @@ def count(federation: Federation, plan: Plan, number: int = 0) -> tuple[Cost, Co
     params = plan.params.model_copy(update={"tables": number + 1})
     once = replace(plan, params=params, explains=False)
     train(counter, federation, once, None, done=number)
-    costs = {"setup": Cost(), "table": Cost()}
+    setup, table = Cost(), Cost()
     for step, cost in counter.steps.items():
-        costs[step.partition("/")[0]] += cost
-    return costs["setup"], costs["table"]
+        if step.partition("/")[0] == "setup":
+            setup += cost
+        else:
+            table += cost
+    return setup, table
+
+
+def _of_validation(federation: Federation, plan: Plan) -> Cost:
+    """Return what the predictions of validation rows cost, at the end of all tables."""
+    counter = Counter(len(federation.parties))
+    predict_validation(counter, federation, plan, Trained(plan.params.tables, None), None)
+    return counter.total
 
 
 def count_reasons(federation: Federation, plan: Plan) -> Cost:
     """Return what deriving contributions costs after the last table: nothing, unless agreed."""
     counter = Counter(len(federation.parties))
-    train(counter, federation, plan, None, done=plan.params.tables)
+    if plan.explains:
+        derive_reasons(counter, federation.suite, plan, plan.params.tables, None, {})
     return counter.total
 
 

@@ -19,6 +19,7 @@ from privet.boosting.binning import BucketedColumns
 from privet.boosting.derivation import derive_reasons
 from privet.boosting.model import Feature
 from privet.boosting.part import GUARD_BITS, LabelUnit, ModelPart
+from privet.boosting.watching import Watch
 from privet.errors import DataError, ParameterError
 from privet.gates.histogram import Shelf
 from privet.gates.truncate import drop_bits
@@ -29,6 +30,7 @@ from privet.suites.suite import OwnData, Suite, TrainedTable
 from privet.terms.cuts import Cuts, check_some
 from privet.terms.params import Params
 from privet.terms.plan import Ownership, Plan
+from privet.terms.validation import count_validation
 
 SUITES: dict[str, type[Suite]] = {"masked": MaskedSuite, "paper": PaperSuite}
 """All protocols that compute on shares, by name."""
@@ -63,6 +65,8 @@ class Federation:
     """Whether all agreed to learn the training loss, table by table."""
     explains: bool = False
     """Whether all agreed to derive what features contribute to scores."""
+    reveal_validation: bool = False
+    """Whether all agreed that the label's holder receives the predictions of validation rows."""
     cut_counts: tuple[int, ...] | None = None
     """What all were told of each feature's number of cuts; None: nothing."""
     weighted: bool = False
@@ -78,19 +82,26 @@ class Federation:
         """The protocol's suite."""
         return SUITES[self.protocol]
 
-    def plan(self, n_samples: int, kept: tuple[int, ...] | None = None) -> Plan:
-        """Return the plan for training on that many samples; raise if it cannot be done.
+    def plan(
+        self, n_rows: int, kept: tuple[int, ...] | None = None, n_validation: int | None = None
+    ) -> Plan:
+        """Return the plan for training on that many rows; raise if it cannot be done.
 
-        `kept` are the participants whose indicators all have, if indicators are kept at all.
+        `kept` are the participants whose indicators all have, if indicators are kept at all. The
+        last `n_validation` rows are set aside: None, as many as the parameters say.
         """
         if not self.features:
             raise DataError("no participant has a feature: there is nothing to test")
         check_some(self.cut_counts)
         owners = tuple(self.parties.index(feature.owner) for feature in self.features)
+        if n_validation is None:
+            n_validation = count_validation(n_rows, self.params)
         plan = Plan(
             params=self.params,
             ownership=Ownership(owners, self.active),
-            n_samples=n_samples,
+            n_samples=n_rows - n_validation,
+            n_validation=n_validation,
+            reveal_validation=self.reveal_validation and n_validation > 0,
             weighted=self.weighted,
             reveal_loss=self.reveal_loss,
             explains=self.explains,
@@ -103,7 +114,7 @@ class Federation:
 
 @dataclass(frozen=True, repr=False)
 class PartyData:
-    """What one participant brings to a training."""
+    """What one participant brings to a training: rows to train on, then those to validate with."""
 
     columns: BucketedColumns
     label: FloatArray | None
@@ -127,9 +138,23 @@ class TrainingState:
 
     part: ModelPart
     scores: npt.NDArray[np.uint64]
-    """Our share of the samples' scores: (outputs, n_samples)."""
+    """Our share of the scores of all rows: (outputs, n_rows)."""
     loss: float | None = None
     """The mean squared residual before the last table, if all agreed to learn it."""
+    losses: tuple[float, ...] = ()
+    """At the label's holder, those on validation rows, if there are any: one after each table."""
+
+
+@dataclass(frozen=True, repr=False)
+class Trained:
+    """What a training ends with."""
+
+    tables: int
+    """How many there are, which the dealer knows, too."""
+    part: ModelPart | None
+    """Our part of the model; None at the dealer."""
+    losses: tuple[float, ...] = ()
+    """At the label's holder, those on validation rows: of tables that were not kept, too."""
 
 
 def train(
@@ -142,72 +167,72 @@ def train(
     state: TrainingState | None = None,
     on_state: Callable[[TrainingState], None] | None = None,
     keeping: Keeping | None = None,
-) -> ModelPart | None:
-    """Train a model; return our part of it, and None to the dealer.
+) -> Trained:
+    """Train a model, and return our part of it.
 
-    1. The active participant shares its label; all samples start from scores that it knows.
-    2. For each table: train it on the loss's derivatives at the scores; add its leaf values to
-       them.
-    3. If all agreed on that: derive what features contribute to scores.
+    1. The active participant shares its label; all rows start from scores that it knows.
+    2. For each table: train it on the loss's derivatives at the scores of training rows; add its
+       leaf values to the scores of all rows.
+    3. After each table the active participant learns the loss on validation rows, if there are any,
+       and, with patience, says whether to stop, and how many tables to keep.
+    4. If all agreed on that: derive what features contribute to scores.
 
     After `done` tables of an earlier training, which is the same at all, participants go on from
     the `state` that it had then, under fresh masks. `on_state` is called after every table.
     `keeping` goes with a plan that has indicators kept.
 
-    Reveals: what the suite's `train_table` reveals; the loss to all, if they agreed on that. The
-    numbers of cuts in the plan were told before.
+    Reveals: what the suite's `train_table` reveals; the loss to all, if they agreed on that; what
+    `Watch` reveals. The numbers of cuts in the plan were told before.
     """
-    params = plan.params
-    if done == params.tables:
-        part = None if state is None else state.part
-        own = _own_data(data, None, plan, runtime.index)
-        return _explained(runtime, federation.suite, plan, part, own)
     if plan.cut_counts is not None:
         runtime.told("numbers of cuts", len(plan.cut_counts))
     unit = None
     if state is not None:
         unit = state.part.unit
     elif data is not None and data.label is not None:
-        unit = _label_unit(data.label, data.weight, federation, plan)
+        unit = _label_unit(data.label[: plan.n_samples], data.weight, federation, plan)
     own = _own_data(data, unit, plan, runtime.index)
     if keeping is not None:
         runtime.use_lasting(keeping.seeds)
         own = replace(own, shelf=keeping.shelf)
+    watch = Watch(runtime, plan, unit, () if state is None else state.losses)
     suite = federation.suite(runtime, plan, own)
     with runtime.step("setup"):
-        suite.setup()
+        keep = watch.keep(done) if done else 0
+        if not keep:
+            suite.setup()
     drop = federation.suite.encoding.fraction_bits - federation.fraction_bits
     if state is not None:
         assert state.part.n_tables == done
-        ring = suite.scores.ring
-        suite.scores = Share(state.scores.astype(ring.dtype), ring)
+        if not keep:
+            ring = suite.scores.ring
+            suite.scores = Share(state.scores.astype(ring.dtype), ring)
     part, thresholds = None, {}
     if data is not None:
         columns = data.columns
         part = _no_tables(federation, plan, columns.owner, unit) if state is None else state.part
         thresholds = plan.ownership.by_feature(runtime.index, list(columns.thresholds))
-    for number in range(done, params.tables):
+    while not keep:
+        number = done
         with runtime.step("table", number):
             table = suite.train_table(number)
             loss = _reveal_loss(runtime, suite, table)
+            watch.look(suite)
         # Once, when a table is trained: so predictions never differ when asked again.
         leaves = drop_bits(runtime, table.leaf_values, drop, Z32)
         if part is not None:
             part = part.extended(replace(table, leaf_values=leaves), thresholds)
             if on_state is not None:
-                on_state(TrainingState(part, suite.scores.part.astype(np.uint64), loss))
-        runtime.progress(number + 1)
-    return _explained(runtime, federation.suite, plan, part, own)
-
-
-def _explained(
-    runtime: Runtime, suite: type[Suite], plan: Plan, part: ModelPart | None, own: OwnData
-) -> ModelPart | None:
-    """Return our part with what explains its scores, if all agreed on that."""
-    if not plan.explains:
-        return part
-    rows = {feature: buckets[: plan.n_samples] for feature, buckets in own.buckets.items()}
-    return derive_reasons(runtime, suite, plan, plan.params.tables, part, rows)
+                scores = suite.scores.part.astype(np.uint64)
+                on_state(TrainingState(part, scores, loss, tuple(watch.losses)))
+        done = number + 1
+        runtime.progress(done)
+        keep = watch.keep(done)
+    part = None if part is None else part.truncated(keep)
+    if plan.explains:
+        rows = {feature: buckets[: plan.n_samples] for feature, buckets in own.buckets.items()}
+        part = derive_reasons(runtime, federation.suite, plan, keep, part, rows)
+    return Trained(keep, part, tuple(watch.losses))
 
 
 def _reveal_loss(runtime: Runtime, suite: Suite, table: TrainedTable) -> float | None:

@@ -45,6 +45,8 @@ class Query:
     """By what contributions are told to the recipient, where it asks for them."""
     n_features: int = 0
     """How many features all participants have together, where that matters."""
+    what: str = "predictions"
+    """What they are called in the ledger."""
 
     @property
     def encoding(self) -> FixedPoint:
@@ -129,7 +131,7 @@ def predict(
         scores = SUITES[query.protocol].infer(runtime, tests, leaves)
         scores += _start(runtime, query, part, query.shape[2])
         rounded = round_off(runtime, scores.reshape(-1), bits=GUARD_BITS)
-        revealed = runtime.reveal(rounded, [query.recipient], "predictions")
+        revealed = runtime.reveal(rounded, [query.recipient], query.what)
         if revealed is None:
             return None
         assert unit is not None

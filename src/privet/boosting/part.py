@@ -142,6 +142,16 @@ class ModelPart:
             leaf_shares=np.concatenate([self.leaf_shares, table.leaf_values.part[None]]),
         )
 
+    def truncated(self, tables: int) -> ModelPart:
+        """Return the part with its first tables alone."""
+        return replace(
+            self,
+            feature=self.feature[:tables],
+            bucket=self.bucket[:tables],
+            threshold=self.threshold[:tables],
+            leaf_shares=self.leaf_shares[:tables],
+        )
+
     def test_owners(self, parties: Sequence[str]) -> IndexArray:
         """Return who owns each test, by position among the parties: (tables, depth)."""
         owners = np.array([parties.index(f.owner) for f in self.features], dtype=np.intp)

@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from privet.arrays import FloatArray
 from privet.boosting.binning import BucketedColumns, bucket_columns
 from privet.data.encoder import Encoder
 from privet.data.encoding import encode, learn
 from privet.data.frame import Frame
+from privet.data.ids import Ids
 from privet.data.labels import settle_label
 from privet.errors import DataError
 from privet.terms.params import Params
+from privet.terms.validation import check_split, count_validation, rows_in_order
 from privet.terms.weights import ClassWeight, class_weights, usable_weights
 
 
@@ -28,6 +32,8 @@ class Prepared:
     """The names of the label's classes, if it has any: of two, the positive one is the last."""
     encoders: tuple[Encoder, ...]
     """What makes features of new rows."""
+    ids: Ids | None
+    """Which samples the rows are, if they have ids."""
 
 
 def prepare(
@@ -37,19 +43,30 @@ def prepare(
     positive: str | None = None,
     class_weight: ClassWeight | None = None,
 ) -> Prepared:
-    """Settle what the label's classes are, make features of the columns, and bucket these."""
+    """Settle what the label's classes are, make features of the columns, and bucket these.
+
+    The rows that the parameters set aside go last; nothing is learned from them, but for the names
+    of classes. Raises DataError if the label cannot be split so.
+    """
+    n_validation = count_validation(frame.n_samples, params)
+    n_trained = frame.n_samples - n_validation
+    if n_validation:
+        frame = frame.take(rows_in_order(frame.n_samples, params))
     classes: list[str] = []
     if frame.label is not None:
         frame, classes = settle_label(frame, params.task, positive, params.classes)
-        if class_weight is not None:
-            frame = weighted_by_class(frame, classes, class_weight)
-    encoders = learn(frame, params.buckets)
+        assert frame.label is not None
+        check_split(params, frame.label, n_validation)
+    trained = frame.take(np.arange(n_trained)) if n_validation else frame
+    if class_weight is not None:
+        trained = weighted_by_class(trained, classes, class_weight)
+    weight = trained.weight
+    if trained.label is not None and weight is not None:
+        weight = usable_weights(weight, trained.label, params.objective)
+    encoders = learn(trained, params.buckets)
     features = encode(frame, encoders)
-    columns = bucket_columns(owner, features.names, features.columns, params.buckets)
-    weight = frame.weight
-    if frame.label is not None and weight is not None:
-        weight = usable_weights(weight, frame.label, params.objective)
-    return Prepared(columns, frame.label, weight, tuple(classes), encoders)
+    columns = bucket_columns(owner, features.names, features.columns, params.buckets, n_validation)
+    return Prepared(columns, frame.label, weight, tuple(classes), encoders, frame.ids)
 
 
 def weighted_by_class(frame: Frame, classes: Sequence[str], wanted: ClassWeight) -> Frame:

@@ -7,6 +7,7 @@ and the leaf values of equation (3).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,9 +16,17 @@ from privet.boosting.binning import BucketedColumns
 from privet.boosting.model import Feature, Model
 from privet.terms.draws import draw
 from privet.terms.params import Params
+from privet.terms.validation import tables_to_keep
 
 OnTable = Callable[[int, float | None], None]
 """Called after every table with how many are done and the training loss, where it is known."""
+
+
+class Grown(NamedTuple):
+    """A model, and the losses on validation rows after each table that was trained."""
+
+    model: Model
+    losses: list[float]
 
 
 def train(
@@ -28,12 +37,26 @@ def train(
     on_table: OnTable | None = None,
     cut_counts: Sequence[int] | None = None,
 ) -> Model:
+    """Train a model on the columns of all parties, seen together; see `grow`."""
+    return grow(parties, label, params, weight, on_table, cut_counts).model
+
+
+def grow(
+    parties: Sequence[BucketedColumns],
+    label: FloatArray,
+    params: Params,
+    weight: FloatArray | None = None,
+    on_table: OnTable | None = None,
+    cut_counts: Sequence[int] | None = None,
+    n_validation: int = 0,
+) -> Grown:
     """Train a model on the columns of all parties, seen together.
 
-    Weights are in means, as `relative_weights` makes them. Where numbers of cuts are given, each
-    feature has so many candidates; otherwise B - 1.
+    Weights of the rows that are trained on are in means, as `relative_weights` makes them. Where
+    numbers of cuts are given, each feature has so many candidates; otherwise B - 1. The last
+    `n_validation` rows are not trained on: with patience, their loss says how many tables to keep.
 
-    1. Start every sample at the base score.
+    1. Start every row at the base score.
     2. For each table: derive the loss at the current scores; grow the table on the rows and
        features that are drawn for it; add its leaf values to the scores of all rows.
     """
@@ -42,8 +65,9 @@ def train(
     # The last bucket has no border: what tests nothing lets everything pass.
     thresholds = np.pad(thresholds, ((0, 0), (0, 1)), constant_values=np.inf)
     objective = params.objective
+    n_samples = len(label) - n_validation
     target = objective.targets(label)
-    start = params.start(label, weight)
+    start = params.start(label[:n_samples], weight)
 
     counts = np.full(len(buckets), params.candidates) if cut_counts is None else cut_counts
     counts = np.asarray(counts, dtype=np.intp)
@@ -52,21 +76,32 @@ def train(
     feature, bucket = np.empty(shape, dtype=np.intp), np.empty(shape, dtype=np.intp)
     leaf_values = np.empty((params.tables, objective.outputs, params.leaves))
     score = np.repeat(start[:, None], target.shape[1], axis=1)
+    losses: list[float] = []
+    kept = params.tables
     for table in range(params.tables):
-        rows, features = draw(params, len(label), counts, table)
-        g, h = objective.derivatives(score[:, rows], target[:, rows])
+        rows, features = draw(params, n_samples, counts, table)
+        g, h = objective.derivatives(score[:, :n_samples][:, rows], target[:, :n_samples][:, rows])
         if weight is not None:
             g, h = g * weight[rows], h * weight[rows]
-        drawn = buckets[features][:, rows]
+        drawn = buckets[features, :n_samples][:, rows]
         tests, values = grow_table(drawn, summable(g), summable(h), params, counts[features])
         feature[table], bucket[table] = np.arange(len(buckets))[features][tests[0]], tests[1]
         feature[table, tests[1] == params.candidates] = 0  # where nothing is tested
         leaf_values[table] = values
-        score += values[:, _leaves(buckets, feature[table], bucket[table])]
+        score += values[:, leaf_of(buckets, feature[table], bucket[table])]
         if on_table is not None:
-            on_table(table + 1, objective.mean_loss(score, target, weight))
+            trained = score[:, :n_samples], target[:, :n_samples]
+            on_table(table + 1, objective.mean_loss(*trained, weight))
+        if n_validation:
+            losses.append(objective.mean_loss(score[:, n_samples:], target[:, n_samples:]))
+        if params.patience is not None:
+            ends = tables_to_keep(losses, params.patience, params.tables)
+            if ends:
+                kept = ends
+                break
 
-    return Model(
+    feature, bucket, leaf_values = feature[:kept], bucket[:kept], leaf_values[:kept]
+    model = Model(
         task=params.task,
         features=tuple(Feature(name, party.owner) for party in parties for name in party.names),
         base_score=start,
@@ -75,6 +110,15 @@ def train(
         threshold=thresholds[feature, bucket],
         leaf_values=leaf_values,
     )
+    return Grown(model, losses)
+
+
+def leaf_of(buckets: BucketArray, features: IndexArray, cuts: IndexArray) -> IndexArray:
+    """Return the leaf of a table that each row reaches."""
+    leaf = np.zeros(buckets.shape[1], dtype=np.intp)
+    for feature, cut in zip(features, cuts, strict=True):
+        leaf = 2 * leaf + (buckets[feature] > cut)
+    return leaf
 
 
 def grow_table(
@@ -117,14 +161,6 @@ def grow_table(
     counted = total_h >= params.min_child_weight
     values: FloatArray = -params.learning_rate * total_g / (total_h + params.l2) * counted
     return (features, cuts), values
-
-
-def _leaves(buckets: BucketArray, features: IndexArray, cuts: IndexArray) -> IndexArray:
-    """Return the leaf that every sample reaches by a table's tests."""
-    leaf = np.zeros(buckets.shape[1], dtype=np.intp)
-    for feature, cut in zip(features, cuts, strict=True):
-        leaf = 2 * leaf + (buckets[feature] > cut)
-    return leaf
 
 
 def bucket_sums(

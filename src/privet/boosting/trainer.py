@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from privet.arrays import FloatArray
 from privet.boosting import reference
@@ -15,12 +15,14 @@ from privet.boosting.inference import ExplainBy, Query, predict, predict_explain
 from privet.boosting.model import Feature, Model
 from privet.boosting.part import ModelPart, join
 from privet.boosting.reasons import Explanation, pass_shares
+from privet.boosting.validation import predict_validation
 from privet.errors import DataError, ParameterError
 from privet.runtime.launcher import Outcome, simulate
 from privet.runtime.runtime import Runtime
 from privet.terms.cuts import Cuts, check_some, told_cuts
 from privet.terms.params import Params
 from privet.terms.plan import Plan
+from privet.terms.validation import check_patience, check_split, count_validation
 from privet.terms.weights import usable_weights
 
 PLAIN = "plain"
@@ -48,14 +50,16 @@ class Trial:
     ) -> TrialResult:
         """Run as one participant, or as the dealer."""
         own, new = (None, None) if data is None else data
-        part = train_on_shares(runtime, self.federation, self.plan, own)
+        trained = train_on_shares(runtime, self.federation, self.plan, own)
+        part, losses = trained.part, list(trained.losses)
+        validation = predict_validation(runtime, self.federation, self.plan, trained, own)
         if not self.n_new:
-            return TrialResult(part)
+            return TrialResult(part, losses=losses, validation=validation)
         federation, plan = self.federation, self.plan
         query = Query(
             protocol=federation.protocol,
             objective=plan.objective,
-            shape=(plan.params.tables, plan.params.depth, self.n_new),
+            shape=(trained.tables, plan.params.depth, self.n_new),
             active=federation.active,
             recipient=federation.active,
             prediction_bits=federation.prediction_bits,
@@ -63,12 +67,14 @@ class Trial:
             n_features=plan.n_features,
         )
         unit = tell_unit(runtime, query, part)
+        predictions, explanation = None, None
         if self.explain is None:
-            return TrialResult(part, predict(runtime, query, federation.parties, part, new, unit))
-        found = predict_explained(runtime, query, federation.parties, part, new, unit)
-        if found is None:
-            return TrialResult(part)
-        return TrialResult(part, found.predictions, found.explanation)
+            predictions = predict(runtime, query, federation.parties, part, new, unit)
+        else:
+            found = predict_explained(runtime, query, federation.parties, part, new, unit)
+            if found is not None:
+                predictions, explanation = found.predictions, found.explanation
+        return TrialResult(part, predictions, explanation, losses, validation)
 
 
 @dataclass(frozen=True)
@@ -80,6 +86,10 @@ class TrialResult:
     """At the active participant."""
     explanation: Explanation | None = None
     """Of the scores behind them, there."""
+    losses: list[float] = field(default_factory=list)
+    """On validation rows, after each table that was trained: at the active participant."""
+    validation: FloatArray | None = None
+    """The predictions of validation rows, if they are revealed: at the active participant."""
 
 
 def train(
@@ -91,9 +101,25 @@ def train(
     cuts: Cuts | None = None,
     weight: FloatArray | None = None,
 ) -> Model:
+    """Train a model; see `train_watched`."""
+    return train_watched(parties, label, params, protocol, on_table, cuts, weight=weight).model
+
+
+def train_watched(
+    parties: Sequence[BucketedColumns],
+    label: FloatArray,
+    params: Params,
+    protocol: str = PLAIN,
+    on_table: reference.OnTable | None = None,
+    cuts: Cuts | None = None,
+    n_validation: int | None = None,
+    weight: FloatArray | None = None,
+) -> reference.Grown:
     """Check that the parties' columns and the label fit together, then train a model on them.
 
-    `weight` says how much each sample counts, relative to the others.
+    The last `n_validation` rows are set aside; if it is None, as many as the parameters say. With
+    the model come the losses on them, after each table. `weight` says how much each of the others
+    counts, relative to the rest.
 
     `cuts` says what all learn of the numbers of cuts, if it is not the protocol's own choice; in
     the clear, the same candidates take part.
@@ -102,22 +128,35 @@ def train(
     and the parts that they end with are joined: whoever owns the process sees everything anyway.
     """
     if protocol == PLAIN:
-        check_parties(parties, label, params, protocol)
+        n_validation = check_parties(parties, label, params, protocol, n_validation)
         counts = cut_counts(parties, params, cuts_of(DEFAULT_PROTOCOL, cuts))
-        own = _relative(weight, label, params)
-        model = reference.train(parties, label, params, own, on_table, counts)
+        own = _relative(weight, label, n_validation, params)
+        grown = reference.grow(parties, label, params, own, on_table, counts, n_validation)
     else:
         found = train_federated(
-            parties, label, params, protocol, cuts=cuts, weight=weight, on_table=on_table
+            parties,
+            label,
+            params,
+            protocol,
+            cuts=cuts,
+            weight=weight,
+            on_table=on_table,
+            n_validation=n_validation,
         )
-        model = join(found.parts)
-    return with_pass_shares(model, parties)
+        grown = reference.Grown(join(found.parts), found.losses)
+        n_validation = found.n_validation
+    return grown._replace(model=with_pass_shares(grown.model, parties, n_validation))
 
 
-def with_pass_shares(model: Model, parties: Sequence[BucketedColumns]) -> Model:
-    """Return a model that knows which share of the parties' rows pass each of its tests."""
-    buckets = dict(enumerate(rows for party in parties for rows in party.buckets))
-    return replace(model, pass_share=pass_shares(model.feature, model.bucket, buckets))
+def with_pass_shares(
+    model: Model, parties: Sequence[BucketedColumns], n_validation: int = 0
+) -> Model:
+    """Return a model that knows which share of the trained rows pass each of its tests."""
+    n_trained = parties[0].n_samples - n_validation
+    rows = (rows[:n_trained] for party in parties for rows in party.buckets)
+    return replace(
+        model, pass_share=pass_shares(model.feature, model.bucket, dict(enumerate(rows)))
+    )
 
 
 @dataclass(frozen=True)
@@ -128,6 +167,12 @@ class Federated:
     predictions: FloatArray | None
     """Of the new columns, as the active participant received them."""
     outcome: Outcome
+    losses: list[float]
+    """On validation rows, after each table that was trained."""
+    validation: FloatArray | None
+    """The predictions of validation rows, if they are revealed."""
+    n_validation: int
+    """How many rows were set aside."""
     explanation: Explanation | None = None
     """Of the scores behind the predictions, if they were to be explained."""
 
@@ -147,14 +192,17 @@ def train_federated(
     explain: ExplainBy | None = None,
     on_table: reference.OnTable | None = None,
     on_estimate: Callable[[Estimate], None] | None = None,
+    n_validation: int | None = None,
+    reveal_validation: bool = False,
 ) -> Federated:
     """Train with a secure protocol on this machine, and predict new columns, one array a party.
 
     With `explain`, derive contributions and explain the predictions by feature or by participant.
-    `network`, `dealer_link` and `ahead` are those of `runtime.launcher.simulate`.
+    `network`, `dealer_link` and `ahead` are those of `runtime.launcher.simulate`; `n_validation`
+    and `weight` those of `train_watched`.
     """
-    check_parties(parties, label, params, protocol)
-    weight = _relative(weight, label, params)
+    n_validation = check_parties(parties, label, params, protocol, n_validation)
+    weight = _relative(weight, label, n_validation, params)
     names = tuple(party.owner for party in parties)
     federation = Federation(
         protocol=protocol,
@@ -165,9 +213,10 @@ def train_federated(
         prediction_bits=params.objective.prediction_bits,
         weighted=weight is not None,
         explains=explain is not None,
+        reveal_validation=reveal_validation,
         cut_counts=cut_counts(parties, params, cuts_of(protocol, cuts)),
     )
-    plan = federation.plan(len(label))
+    plan = federation.plan(len(label), n_validation=n_validation)
     if on_estimate is not None:
         on_estimate(estimate(federation, plan))
     n_new = 0 if new_columns is None else new_columns[0].shape[1]
@@ -197,17 +246,26 @@ def train_federated(
         parts=[result.part for result in outcome.results],
         predictions=outcome.results[-1].predictions,
         outcome=outcome,
+        losses=outcome.results[-1].losses,
+        validation=outcome.results[-1].validation,
+        n_validation=n_validation,
         explanation=outcome.results[-1].explanation,
     )
 
 
-def _relative(weight: FloatArray | None, label: FloatArray, params: Params) -> FloatArray | None:
-    """Return weights as trainings take them; raise DataError if they cannot be used."""
+def _relative(
+    weight: FloatArray | None, label: FloatArray, n_validation: int, params: Params
+) -> FloatArray | None:
+    """Return weights as trainings take them; raise DataError if they cannot be used.
+
+    Of the rows that are trained on; those of others, if they have some, do not matter.
+    """
     if weight is None:
         return None
-    if weight.shape != label.shape:
+    n_trained = len(label) - n_validation
+    if weight.ndim != 1 or len(weight) not in (n_trained, len(label)):
         raise DataError(f"{weight.shape} weights for {len(label)} samples: each needs one")
-    return usable_weights(weight, label, params.objective)
+    return usable_weights(weight[:n_trained], label[:n_trained], params.objective)
 
 
 def cut_counts(
@@ -221,12 +279,23 @@ def cut_counts(
 
 
 def check_parties(
-    parties: Sequence[BucketedColumns], label: FloatArray, params: Params, protocol: str
-) -> None:
-    """Raise an InputError unless the parties' columns, the label and the parameters fit."""
+    parties: Sequence[BucketedColumns],
+    label: FloatArray,
+    params: Params,
+    protocol: str,
+    n_validation: int | None = None,
+) -> int:
+    """Raise an InputError unless the parties' columns, the label and the parameters fit.
+
+    Return how many rows are set aside.
+    """
     if protocol not in protocols():
         raise ParameterError(f"protocol: {protocol!r} is not one of {', '.join(protocols())}")
     params.objective.check_label(label)
+    if n_validation is None:
+        n_validation = count_validation(len(label), params)
+    check_patience(params, n_validation)
+    check_split(params, label, n_validation)
     for party in parties:
         if party.n_samples != len(label):
             raise DataError(
@@ -240,3 +309,4 @@ def check_parties(
             )
     if not any(party.names for party in parties):
         raise DataError("no participant has a feature: there is nothing to test")
+    return n_validation

@@ -7,6 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from privet.boosting.model import Model
+from privet.federation.party_report import Reveal, ValidationReport
 from privet.laboratory.report import Report
 
 _TABLES_SHOWN = 10
@@ -52,6 +53,8 @@ def show_experiment(model: Model, report: Report) -> None:
             highlight=False,
             markup=False,
         )
+    if report.validation is not None:
+        _show_validation(console, report.validation, model.n_tables)
     for warning in report.warnings:
         console.print(f"warning: {warning}", highlight=False, markup=False, soft_wrap=True)
     metrics = Table()
@@ -66,6 +69,23 @@ def show_experiment(model: Model, report: Report) -> None:
     console.print(metrics)
     if secure:
         _show_costs(console, report)
+
+
+def _show_validation(console: Console, found: ValidationReport, kept: int) -> None:
+    """Show the loss on validation rows, and how many tables are kept by it."""
+    losses, best = found.losses, found.best_table
+    console.print(
+        f"validation loss on {found.rows} rows {losses[-1]:.5f}, best at table {best} "
+        f"({losses[best - 1]:.5f}); {kept} of {len(losses)} tables are kept",
+        highlight=False,
+    )
+    if found.metrics:
+        metrics = Table()
+        metrics.add_column(f"on {found.rows} validation rows")
+        metrics.add_column("value", justify="right")
+        for name, value in found.metrics.items():
+            metrics.add_row(name, _metric(value))
+        console.print(metrics)
 
 
 def _metric(value: float | None) -> str:
@@ -99,9 +119,14 @@ def _show_costs(console: Console, report: Report) -> None:
     for name in ("what", "to", "how many"):
         told.add_column(name, justify="right" if name == "how many" else "left")
     for reveal in report.reveals:
-        everybody = len(reveal.to) == report.n_parties
-        told.add_row(reveal.what, "all" if everybody else ", ".join(reveal.to), f"{reveal.count:,}")
+        told.add_row(reveal.what, _whom(reveal, report.n_parties), f"{reveal.count:,}")
     console.print(told)
+
+
+def _whom(reveal: Reveal, n_parties: int) -> str:
+    if len(reveal.to) < n_parties:
+        return ", ".join(reveal.to)
+    return "all" if len(reveal.to) == n_parties else "all and the dealer"
 
 
 def _in_words(model: Model, table: int, level: int) -> str:

@@ -45,7 +45,9 @@ from privet.terms.params import spelled_out
 
 _CLEAR = "everything that is compared is trained in the clear"
 _NOT_COMPARED = {
-    **dict.fromkeys(("protocol", "network", "cuts", "dealer_link", "ahead"), _CLEAR),
+    **dict.fromkeys(
+        ("protocol", "network", "cuts", "reveal_validation", "dealer_link", "ahead"), _CLEAR
+    ),
     "save": "many models are compared, and none is kept",
 }
 _DEFAULT = {name: field.default for name, field in Experiment.model_fields.items()}
@@ -128,6 +130,13 @@ def simulate(
             show_default="rounded; hidden with paper",
         ),
     ] = None,
+    reveal_validation: Annotated[
+        bool,
+        typer.Option(
+            "--reveal-validation",
+            help="Have the label's holder receive the predictions of validation rows: for metrics.",
+        ),
+    ] = _DEFAULT["reveal_validation"],
     dealer_link: Annotated[
         str,
         typer.Option(
@@ -229,6 +238,7 @@ def simulate(
         protocol=protocol,
         network=network,
         cuts=cuts,  # type: ignore[arg-type]  # which is checked there
+        reveal_validation=reveal_validation,
         dealer_link=dealer_link,
         ahead=ahead,
     )

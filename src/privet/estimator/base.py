@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -28,8 +28,10 @@ from privet.estimator.columns import all_in_numbers, encode_columns, in_numbers,
 from privet.estimator.fitting import fit_parties
 from privet.estimator.given import CHECKS, is_table_list, side_by_side
 from privet.estimator.partition import resolve_partition
+from privet.estimator.watched import check_watched, order_of_rows
 from privet.terms.cuts import Cuts
 from privet.terms.params import Params, hyper_parameters, spelled_out
+from privet.terms.validation import best_of
 from privet.terms.weights import relative_weights
 
 
@@ -69,6 +71,11 @@ class FederatedEstimator(BaseEstimator):
         What was learned of every column: ranks of categories.
     partition_ : dict
         The columns of each party, by position.
+    evals_result_ : dict
+        `{"validation": {"loss": [...]}}`: the mean loss on rows that are watched (`eval_set`, or
+        the share `validation`) after each table that was trained. Empty, if there are none.
+    best_iteration_ : int or None
+        The table, from 0, after which it was smallest.
     feature_importances_ : array
         The share of all tests, or of all gains, that each column has.
     n_features_in_ : int
@@ -128,37 +135,64 @@ class FederatedEstimator(BaseEstimator):
         task: str,
         names_of_classes: tuple[str, ...] = (),
         weight: FloatArray | None = None,
+        watched: tuple[Any, FloatArray] | None = None,
+        early_stopping_rounds: int | None = None,
     ) -> None:
         params = self._params(task, max(2, len(names_of_classes)))
+        if early_stopping_rounds is not None:
+            params = Params.parse({**params.model_dump(), "patience": early_stopping_rounds})
         if self.importance_type not in ("split", "gain"):
             raise ParameterError(f"importance_type: {self.importance_type!r} is not split or gain")
         X, contents = self._in_numbers(X)
-        X, partition = self._join(X)
+        X, self.partition_ = self._join(X)
         check_consistent_length(X, label, weight)
         if weight is not None:
             X, label, weight, params = _as_if_repeated(X, label, weight, params)
         names = getattr(self, "feature_names_in_", [f"x{i}" for i in range(X.shape[1])])
-        encoders = learn_encoders(names, contents, X, params.buckets)
-        X = encode_columns(encoders, contents, X)
+        order, n_validation = order_of_rows(len(X), params, watched=watched is not None)
+        X, label = X[order], label[order]
+        trained = slice(len(X) - n_validation)
+        weight = None if weight is None else weight[order][trained]
+        self.encoders_ = learn_encoders(names, contents, X[trained], params.buckets)
+        X = encode_columns(self.encoders_, contents, X)
+        if watched is not None:
+            rows, same = self._in_numbers(watched[0])
+            rows = encode_columns(self.encoders_, same, self._rejoin(rows))
+            check_watched(rows, watched[1])
+            X, label = np.concatenate([X, rows]), np.concatenate([label, watched[1]])
+            n_validation = len(rows)
         parties = [
             bucket_columns(
-                party, [names[i] for i in part], np.ascontiguousarray(X[:, part].T), params.buckets
+                party,
+                [names[i] for i in part],
+                np.ascontiguousarray(X[:, part].T),
+                params.buckets,
+                n_validation,
             )
-            for party, part in partition.items()
+            for party, part in self.partition_.items()
         ]
-        model, report = fit_parties(
-            parties, label, params, self.protocol, self.cuts, weight, verbose=bool(self.verbose)
+        found, report = fit_parties(
+            parties,
+            label,
+            params,
+            self.protocol,
+            self.cuts,
+            weight,
+            n_validation,
+            verbose=bool(self.verbose),
         )
+        model = found.model
         if contents:
-            own = tuple(encoders[i] for part in partition.values() for i in part)
+            own = tuple(self.encoders_[i] for i in self._order)
             model = replace(model, encoders=own)
         self.model_: Model = replace(model, classes=names_of_classes)
         self.report_ = report.model_copy(update={"model": self.model_})
-        self.encoders_ = encoders
-        self.partition_ = partition
-        columns = np.ascontiguousarray(X[:, self._order].T)
+        self.evals_result_ = {"validation": {"loss": list(found.losses)}} if n_validation else {}
+        self.best_iteration_ = best_of(found.losses) - 1 if n_validation else None
+        trained = slice(len(X) - n_validation)
+        columns = np.ascontiguousarray(X[trained, self._order].T)
         relative = None if weight is None else relative_weights(weight)
-        self._gains = level_gains(self.model_, columns, label, params, relative)
+        self._gains = level_gains(self.model_, columns, label[trained], params, relative)
 
     def _params(self, task: str, classes: int) -> Params:
         values: dict[str, object] = {"task": task, "classes": classes}
@@ -167,11 +201,8 @@ class FederatedEstimator(BaseEstimator):
             value = getattr(self, name)
             if isinstance(value, np.generic):
                 value = value.item()
-            if (
-                isinstance(value, int)
-                and not isinstance(value, bool)
-                and field.annotation is not int
-            ):
+            whole = int in (field.annotation, *get_args(field.annotation))
+            if isinstance(value, int) and not isinstance(value, bool) and not whole:
                 value = float(value)
             values[name] = value
         seed = seed_of(self.random_state)

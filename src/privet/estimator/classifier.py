@@ -16,6 +16,7 @@ from privet.arrays import FloatArray
 from privet.errors import DataError
 from privet.estimator.base import FederatedEstimator
 from privet.estimator.given import label_column, weight_column
+from privet.estimator.watched import only_pair
 from privet.terms.objectives import MOST_CLASSES, by_class, likeliest
 from privet.terms.params import spelled_out
 
@@ -35,10 +36,20 @@ class PrivetClassifier(ClassifierMixin, FederatedEstimator):
         super().__init__(**params)
         self.class_weight = class_weight
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        *,
+        eval_set: Any = None,
+        early_stopping_rounds: int | None = None,
+    ) -> Self:
         """Train on one table `X`, or on a list of one table per party, and the label `y`.
 
-        A sample counts as often as its weight says, times that of its class.
+        A sample counts as often as its weight says, times that of its class. `eval_set` is a pair
+        of more rows and their label, to watch the loss on: with `early_stopping_rounds`, or
+        `patience`, training stops by it.
         """
         label = label_column(y)
         check_classification_targets(label)
@@ -49,8 +60,11 @@ class PrivetClassifier(ClassifierMixin, FederatedEstimator):
         classes, codes = np.unique(label, return_inverse=True)
         if len(classes) > MOST_CLASSES:
             raise DataError(f"y has {len(classes)} classes, and there are {MOST_CLASSES} at most")
+        pair = only_pair(eval_set)
+        watched = None if pair is None else (pair[0], _codes(label_column(pair[1]), classes))
         names = tuple(str(name) for name in classes)
-        self._fit(X, codes.astype(np.float64), "classification", names, weight)
+        numbers = codes.astype(np.float64)
+        self._fit(X, numbers, "classification", names, weight, watched, early_stopping_rounds)
         self.classes_ = classes
         return self
 
@@ -79,3 +93,12 @@ class PrivetClassifier(ClassifierMixin, FederatedEstimator):
     def _likeliest(self, predicted: FloatArray) -> npt.NDArray[Any]:
         result: npt.NDArray[Any] = self.classes_[likeliest(predicted)]
         return result
+
+
+def _codes(label: npt.NDArray[Any], classes: npt.NDArray[Any]) -> FloatArray:
+    """Return the number of each row's class, of those that are trained on."""
+    unknown = ~np.isin(label, classes)
+    if unknown.any():
+        value = label[np.flatnonzero(unknown)[0]]
+        raise DataError(f"eval_set: the label {value} is none of y's classes")
+    return np.searchsorted(classes, label).astype(np.float64)

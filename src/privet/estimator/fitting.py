@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 from privet.arrays import FloatArray
 from privet.boosting.binning import BucketedColumns
-from privet.boosting.model import Model
 from privet.boosting.part import join
-from privet.boosting.trainer import PLAIN, train, train_federated, with_pass_shares
+from privet.boosting.reference import Grown
+from privet.boosting.trainer import PLAIN, train_federated, train_watched, with_pass_shares
 from privet.estimator.progress import ProgressBar
 from privet.estimator.report import FitReport
 from privet.federation.party_report import reveals
@@ -24,9 +24,10 @@ def fit_parties(
     protocol: str,
     cuts: Cuts | None,
     weight: FloatArray | None,
+    n_validation: int,
     *,
     verbose: bool,
-) -> tuple[Model, FitReport]:
+) -> tuple[Grown, FitReport]:
     """Train a model on the columns of all parties; return it, and what its training took."""
     started = time.perf_counter()
     losses: list[float] = []
@@ -41,12 +42,22 @@ def fit_parties(
     report = FitReport(protocol=protocol, params=params)
     try:
         if protocol == PLAIN:
-            model = train(parties, label, params, protocol, on_table, cuts, weight)
+            grown = train_watched(
+                parties, label, params, protocol, on_table, cuts, n_validation, weight
+            )
         else:
             found = train_federated(
-                parties, label, params, protocol, cuts=cuts, weight=weight, on_table=on_table
+                parties,
+                label,
+                params,
+                protocol,
+                cuts=cuts,
+                weight=weight,
+                n_validation=n_validation,
+                on_table=on_table,
             )
-            model = with_pass_shares(join(found.parts), parties)
+            model = with_pass_shares(join(found.parts), parties, n_validation)
+            grown = Grown(model, found.losses)
             online = [meter.total("online") for meter in found.outcome.meters]
             report = report.model_copy(
                 update={
@@ -62,4 +73,6 @@ def fit_parties(
         if bar is not None:
             bar.close()
     seconds = time.perf_counter() - started
-    return model, report.model_copy(update={"seconds": seconds, "losses": losses})
+    if n_validation:
+        losses = grown.losses
+    return grown, report.model_copy(update={"seconds": seconds, "losses": losses})

@@ -23,12 +23,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from privet.arithmetic.probe import probe
 from privet.boosting.model import Feature
 from privet.config import Checked, printable, quoted
 from privet.errors import DataError, InputError, PeerMisbehavedError
 from privet.federation.differences import parse, refuse_differences
 from privet.federation.messages import swap
+from privet.federation.numbers import compare_numbers, numbers_of
 from privet.files.checkpoint import Stage
 from privet.files.job import Job
 from privet.files.records import Name
@@ -39,10 +39,6 @@ from privet.version import __version__
 
 DEADLINE = 10.0
 """Seconds without a sign of life after which a peer is given up, once all have agreed."""
-UNLIKE_MACHINES = (
-    "participants would multiply shares with different numbers and train noise: install the same "
-    "release of this software everywhere, and report it if that is what differs already"
-)
 NOT_AGREED = "wants explanations, which the job does not have"
 """What is said of a recipient that asks for what it may not have."""
 Command = Literal["align", "train", "predict", "serve", "export"]
@@ -88,12 +84,10 @@ class Holding(Checked):
     """How many cuts each of them has, as far as the job has it told: for the dealer, too."""
     stages: list[tuple[int, Name]] = Field(default_factory=list)
     """The stages from which a participant could go on."""
-
-
-class Numbers(Checked):
-    """Digests of the numbers that somebody will compute with, by what they are for."""
-
-    digests: Annotated[dict[Name, Name], Field(max_length=100)]
+    ended: bool = False
+    """Whether its training ended, as the job says when it does, at its only stage."""
+    tables: Annotated[int, Field(ge=1)] | None = None
+    """How many tables the model has that is to predict: the dealer has none."""
 
 
 @dataclass(frozen=True)
@@ -121,6 +115,10 @@ class Agreement:
     """How many cuts each feature has, if the job has that told."""
     stage: Stage
     """The latest that all participants have; (0, "") if nobody has any."""
+    ended: bool
+    """Whether nothing is left to do after it."""
+    tables: int
+    """How many tables the model to predict with has."""
     dealings: dict[str, str | None]
     """The name of each participant's dealing, if it was dealt ahead."""
     explain: bool = False
@@ -170,18 +168,22 @@ def agree_on_rows(channel: Channel, job: Job, purpose: Purpose, holding: Holding
     refuse_differences(channel, _comparison(job, participants))
     if participants[0].samples is None:
         raise PeerMisbehavedError(job.names[0], "stated no number of samples")
+    stage = _stage(participants)
     agreement = Agreement(
         command=purpose.command,
         run=purpose.run,
         samples=participants[0].samples,
         features=_features(job, participants),
         cut_counts=_cut_counts(job, participants) if purpose.command == "train" else None,
-        stage=_stage(participants),
+        stage=stage,
+        ended=_ended(job, stage, participants),
+        tables=_tables(job, purpose.command, participants),
         dealings={name: statement.dealing for name, statement in purpose.statements.items()},
         explain=_asks_for_reasons(job, purpose),
     )
     try:
-        _compare_numbers(channel, job, agreement)
+        terms = (agreement.samples, agreement.features, agreement.cut_counts)
+        compare_numbers(channel, numbers_of(job, agreement.command, *terms))
     except InputError:
         # Nothing can be trained on what all have, which all find now: nobody just hangs up.
         channel.close()
@@ -209,7 +211,10 @@ def _version(peer: str, content: bytes) -> str:
 def _comparison(job: Job, participants: Sequence[Holding]) -> dict[str, dict[str, Any]]:
     """Return what must be the same, by what it is and who states it."""
     holdings = dict(zip(job.names, participants, strict=True))
-    table: dict[str, dict[str, Any]] = {"samples": {n: h.samples for n, h in holdings.items()}}
+    table: dict[str, dict[str, Any]] = {
+        key: {name: getattr(holding, key) for name, holding in holdings.items()}
+        for key in ("samples", "tables")
+    }
     stages = {name: holding.stages for name, holding in holdings.items()}
     furthest = max((done for each in stages.values() for done, _ in each), default=0)
     if furthest > 1 and not set.intersection(*(set(each) for each in stages.values())):
@@ -220,40 +225,6 @@ def _comparison(job: Job, participants: Sequence[Holding]) -> dict[str, dict[str
             for name, each in stages.items()
         }
     return table
-
-
-def numbers_of(
-    job: Job,
-    command: Command,
-    samples: int,
-    features: tuple[Feature, ...],
-    cut_counts: tuple[int, ...] | None,
-) -> dict[str, str]:
-    """Return digests of all numbers that this machine would compute with, by what they are for."""
-    constants: dict[str, object] = {f"this machine's {k}": v for k, v in probe().items()}
-    if command == "train":
-        federation = job.federation(features, cut_counts)
-        plan = federation.plan(samples)
-        constants |= {"cuts": plan.cuts, **federation.suite.constants(plan)}
-    return {f"numbers of {k}": _digest(value) for k, value in constants.items()}
-
-
-def _compare_numbers(channel: Channel, job: Job, agreement: Agreement) -> None:
-    """Raise DisagreementError unless all will compute with the same numbers."""
-    digests = numbers_of(
-        job, agreement.command, agreement.samples, agreement.features, agreement.cut_counts
-    )
-    ours = Numbers(digests=digests)
-    received = swap(channel, dict.fromkeys(channel.peers, ours.model_dump_json().encode()))
-    stated = {peer: parse(Numbers, peer, content).digests for peer, content in received.items()}
-    stated[channel.name] = digests
-    keys = dict.fromkeys(key for each in stated.values() for key in each)
-    table = {k: {name: each.get(k) for name, each in stated.items()} for k in keys}
-    refuse_differences(channel, table, advice=UNLIKE_MACHINES)
-
-
-def _digest(value: object) -> str:
-    return hashlib.sha256(json.dumps(value).encode()).hexdigest()[:16]
 
 
 def _features(job: Job, participants: Sequence[Holding]) -> tuple[Feature, ...]:
@@ -285,6 +256,31 @@ def _cut_counts(job: Job, participants: Sequence[Holding]) -> tuple[int, ...] | 
             )
         told += cuts
     return None if job.told_cuts == "hidden" else tuple(told)
+
+
+def _ended(job: Job, stage: Stage, participants: Sequence[Holding]) -> bool:
+    """Tell whether a training has ended at a stage: as somebody knows, or as all can see.
+
+    What explains scores is derived when all tables are there, and in no checkpoint: then all must
+    have their parts.
+    """
+    ended = [each.ended and stage in each.stages for each in participants]
+    if job.explain is not None:
+        return all(ended)
+    if any(ended):
+        return True
+    params = job.hyper_parameters()
+    return stage[0] == params.tables and params.patience is None and not job.reveal_validation
+
+
+def _tables(job: Job, command: Command, participants: Sequence[Holding]) -> int:
+    """Return how many tables the model has that all have parts of."""
+    tables = participants[0].tables
+    if command == "train":
+        return 0
+    if tables is None or tables > job.hyper_parameters().tables:
+        raise PeerMisbehavedError(job.names[0], "stated no number of tables that there can be")
+    return tables
 
 
 def _stage(participants: Sequence[Holding]) -> Stage:

@@ -17,12 +17,14 @@ from pydantic import Field, ValidationError
 from privet.boosting.binning import BucketedColumns
 from privet.boosting.federation import Federation, Keeping, train
 from privet.boosting.model import Feature
+from privet.boosting.validation import predict_validation
 from privet.config import Checked, explain
-from privet.errors import CorrelationError, PrivetError
-from privet.federation.agreement import UNLIKE_MACHINES, Agreement, numbers_of
+from privet.errors import CorrelationError, ParameterError, PrivetError
+from privet.federation.agreement import Agreement
 from privet.federation.differences import refuse_differences
 from privet.federation.events import Event, Tell
 from privet.federation.ids import refuse_other_ids
+from privet.federation.numbers import UNLIKE_MACHINES, numbers_of
 from privet.files.atomic import check_room, make_folder
 from privet.files.job import Job
 from privet.files.records import Name
@@ -53,6 +55,8 @@ class Work(Checked):
     """How many each participant has."""
     cuts: list[int] | None
     """How many cuts each of them has, if the job has that told."""
+    length: Name
+    """How many tables are trained."""
     done: Annotated[int, Field(ge=0)]
     """How many tables are there already."""
     numbers: dict[Name, Name]
@@ -69,6 +73,7 @@ class Work(Checked):
             samples=samples,
             features=[counts[name] for name in job.names],
             cuts=None if cuts is None else list(cuts),
+            length=job.length,
             done=done,
             numbers=numbers_of(job, "train", samples, features, cuts),
         )
@@ -112,7 +117,8 @@ def training_program(
     def training(runtime: Runtime, _: None) -> None:
         if not aligned:
             refuse_other_ids(runtime, federation.parties, None, channel)
-        train(runtime, federation, plan, None, done=done, keeping=keeping)
+        trained = train(runtime, federation, plan, None, done=done, keeping=keeping)
+        predict_validation(runtime, federation, plan, trained, None)
 
     return training
 
@@ -128,6 +134,11 @@ def deal_files(
 ) -> list[Path]:
     """Deal for a training before anybody is there; return the participants' files."""
     plan = federation.plan(samples)
+    if plan.reveal_validation and plan.params.patience is not None:
+        raise ParameterError(
+            "reveal_validation: nobody knows ahead when a training with patience will end, so its "
+            "last step cannot be dealt for: leave one of the two out, or have the dealer be there"
+        )
     program = training_program(federation, plan, done, None, aligned=job.align)
     terms = Work.of(job, federation, samples, done).model_dump()
     needed = bytes_ahead(program, job.names, identity, terms)
@@ -235,6 +246,7 @@ def _check_own(
     due = {
         "version": __version__,
         "job": job.digest,
+        "length": job.length,
         "samples": columns.n_samples,
         "features": features,
         "cuts": told and [*cuts[:before], *told, *cuts[before + n_features :]],
@@ -254,7 +266,7 @@ def _work(source: FileSource) -> Work:
 def _refuse(source: FileSource, due: dict[str, Any], advice: str) -> None:
     """Raise CorrelationError unless a file was dealt for what is due, as far as that is known."""
     found = _work(source).model_dump()
-    for key in ("version", "job", "samples", "features", "cuts", "done"):
+    for key in ("version", "job", "length", "samples", "features", "cuts", "done"):
         if key in due and found[key] != due[key]:
             raise CorrelationError(
                 f"{source.path}: was dealt for {_NAMES[key]}: {found[key]}, and here it is "
@@ -270,6 +282,7 @@ def _refuse(source: FileSource, due: dict[str, Any], advice: str) -> None:
 _NAMES = {
     "version": "the version",
     "job": "a job with the digest",
+    "length": "a training of",
     "samples": "samples",
     "features": "features of the participants",
     "cuts": "numbers of cuts",

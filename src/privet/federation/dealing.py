@@ -43,8 +43,8 @@ def deal(seat: Seat) -> float:
                 {"command": agreement.command, "samples": agreement.samples},
             )
         )
-        if agreement.command == "train" and job.is_done_after(agreement.stage[0]):
-            channel.close()
+        if agreement.command == "train" and agreement.ended:
+            channel.close()  # nothing is left to train
         else:
             run_dealer(_program(job, agreement, channel), job.names, channel)
         return time.thread_time() - started
@@ -59,8 +59,9 @@ def _program(job: Job, agreement: Agreement, channel: Channel) -> Program:
             plan, keeping = receive_seeds(channel, federation, agreement.samples)
         return training_program(federation, plan, done, channel, keeping, aligned=job.align)
     if agreement.command == "serve":
-        return DealerOfService(job, channel, len(agreement.features))
-    query = job.query(agreement.samples, len(agreement.features) if agreement.explain else None)
+        return DealerOfService(job, channel, len(agreement.features), agreement.tables)
+    features = len(agreement.features) if agreement.explain else None
+    query = job.query(agreement.samples, agreement.tables, features)
 
     def prediction(runtime: Runtime, _: None) -> None:
         if not job.align:

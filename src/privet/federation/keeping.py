@@ -87,11 +87,13 @@ class Keeper:
         ring, names = federation.suite.indicator_ring(plan), federation.parties
         index = names.index(channel.name)
         shapes = [
-            [(plan.cuts[j], samples) for j in plan.ownership.of(k)] for k in range(len(names))
+            [(plan.cuts[j], plan.n_samples) for j in plan.ownership.of(k)]
+            for k in range(len(names))
         ]
         self._check_files(shapes, index, ring)
         cuts = [count for count, _ in shapes[index]]
-        digest = indicator_digest(self._columns, self._ids, cuts, ring, names)
+        trained = self._columns.first(plan.n_samples)
+        digest = indicator_digest(trained, self._ids, cuts, ring, names)
         masks, new = self._files.masks(digest), Masks.fresh()
         ours = Offer(kept=None if masks is None else masks.name, new=new.name)
         offers = _told(channel, names, ours)

@@ -31,6 +31,7 @@ from privet.files.job import Job
 from privet.files.part_file import PartFile, load_part, part_bytes
 from privet.files.party_file import PartyFile
 from privet.files.records import MAX_BYTES
+from privet.terms.params import Params
 from privet.transport.channel import Channel
 
 
@@ -49,6 +50,8 @@ class Own:
     """The part that is there already."""
     stages: list[Stage]
     """The stages that we could go on from."""
+    ended: bool
+    """Whether a training of the job's length has ended, at the only one of them."""
     kept: Path
     """The folder of indicators that are kept, if the job has them kept."""
     dealt: Dealt | None
@@ -58,8 +61,9 @@ class Own:
         """Return what we had at a stage that all have."""
         if stage[0] == 0:
             return None
-        if self.model is not None and (self.model.part.n_tables, self.model.run) == stage:
-            # Nothing is left to train, so the scores, which are gone, are not needed.
+        if stage not in self.checkpoints.stages():
+            # Then nothing is left to train, and the scores, which are gone, are not needed.
+            assert self.model is not None
             return TrainingState(self.model.part, np.empty(0, dtype=np.uint64))
         return self.checkpoints.load(stage)
 
@@ -165,8 +169,9 @@ class Table:
                 party.name, frame, params, party.data.positive, party.data.class_weight
             )
         data = PartyData(prepared.columns, prepared.label, prepared.weight)
-        assert frame.ids is not None
-        digest = data_digest(data, frame.ids)
+        ids = prepared.ids
+        assert ids is not None
+        digest = data_digest(data, ids)
         folder = make_folder(party.folder)
         path = _part_path(party, job)
         check_writable(path)
@@ -179,15 +184,19 @@ class Table:
                 f"make files of {largest / 1e6:,.0f} MB, and {MAX_BYTES / 1e6:,.0f} MB are read at "
                 "most"
             )
-        # Two stages and the next one; the tables of this run and of the one before, and the part.
-        check_room(folder, 3 * scores + 2 * tables + part)
+        # Stages and the next one; the tables of this run and of the one before, and the part.
+        kept = 2 + (params.patience or 0)
+        check_room(folder, (kept + 1) * scores + 2 * tables + part)
         for left in folder.glob(f".{path.name}.*"):  # of a process that was killed while writing
             remove(left)
-        checkpoints = Checkpoints(checkpoint_folder(party, job), job.digest, digest)
-        model = None if restart else _earlier_model(path, job, digest)
-        stages = [] if restart else checkpoints.stages()
-        if model is not None:
-            stages.append((model.part.n_tables, model.run))
+        checkpoints = Checkpoints(checkpoint_folder(party, job), job.digest, digest, kept)
+        model, stages, end = None, list[Stage](), None
+        if not restart:
+            model, stages = _earlier_model(path, job, digest), checkpoints.stages()
+            end = _end(model, checkpoints, job)
+            _check_length(path, model, stages, end, params)
+        if end is not None:
+            stages = [end]
         dealt = None
         if party.correlations is not None:
             dealt = Dealt.find(
@@ -196,12 +205,13 @@ class Table:
         return Own(
             data=data,
             prepared=prepared,
-            ids=frame.ids,
+            ids=ids,
             digest=digest,
             checkpoints=checkpoints,
             path=path,
             model=model,
             stages=stages,
+            ended=end is not None,
             kept=folder / FOLDER,
             dealt=dealt,
         )
@@ -228,3 +238,30 @@ def _earlier_model(path: Path, job: Job, digest: str) -> PartFile | None:
                 "another name, or replace it with --restart"
             )
     return file
+
+
+def _end(model: PartFile | None, checkpoints: Checkpoints, job: Job) -> Stage | None:
+    """Return where a training of this length ended, if one did: at a part, or just before."""
+    if model is None:
+        return None if job.explain is not None else checkpoints.ended(job.length)
+    params = job.hyper_parameters()
+    whole = model.part.n_tables == params.tables and params.patience is None
+    return model.stage if whole or model.job.length == job.length else None
+
+
+def _check_length(
+    path: Path, model: PartFile | None, stages: list[Stage], end: Stage | None, params: Params
+) -> None:
+    """Raise unless a training that did not end could go on to as many tables as the job says."""
+    left = max((done for done, _ in stages), default=0)
+    kept = 0 if model is None else model.part.n_tables
+    if (done := max(left, kept)) > params.tables:
+        raise ParameterError(
+            f"tables: {done} are trained already, and the job says {params.tables}: tables are "
+            "added, never taken away. Say so many, or train anew with --restart"
+        )
+    if end is None and left < kept:
+        raise ModelError(
+            f"{path}: has {kept} tables, and what is needed to train more of them "
+            "is gone: put the job's folder of checkpoints back, or train anew with --restart"
+        )

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from privet.arrays import FloatArray
 from privet.files.atomic import write_atomically
 from privet.files.part_file import PartFile
 from privet.runtime.ledger import Ledger
 from privet.runtime.roles import Record
+from privet.terms.objective import Objective
+from privet.terms.validation import best_of
 from privet.version import __version__
 
 
@@ -53,6 +57,33 @@ class AlignmentReport(Reported):
     """What it took to find them; nothing, if that was done before."""
 
 
+class ValidationReport(Reported):
+    """What the label's holder learned of validation rows."""
+
+    rows: int
+    losses: list[float]
+    """The mean loss after each table that was trained: half the squared error, or the log-loss."""
+    best_table: int
+    """How many tables have the smallest."""
+    metrics: dict[str, float | None] = {}
+    """Of all tables that were kept, where the predictions of these rows are revealed."""
+    curves: dict[str, list[tuple[float, float]]] = {}
+    """Points, as `terms.metrics.curves` says."""
+
+
+def validation_report(
+    objective: Objective, losses: Sequence[float], label: FloatArray, predicted: FloatArray | None
+) -> ValidationReport:
+    """Return the losses on rows with this label and, if they were revealed, how good they are."""
+    return ValidationReport(
+        rows=len(label),
+        losses=list(losses),
+        best_table=best_of(losses),
+        metrics={} if predicted is None else objective.metrics(label, predicted),
+        curves={} if predicted is None else objective.curves(label, predicted),
+    )
+
+
 class PartyReport(Reported):
     """What one participant did in a job: its own view."""
 
@@ -75,6 +106,8 @@ class PartyReport(Reported):
     correlations: Literal["live", "ahead", "none"] = "live"
     """From a dealer that was there, so that its time is part of `seconds`; or dealt ahead; or none,
     where nothing was computed."""
+    validation: ValidationReport | None = None
+    """Of a training with validation rows, at the label's holder."""
     alignment: AlignmentReport | None = None
     """Its bytes are counted apart; its time is part of `seconds`."""
     reveals: list[Reveal]
@@ -91,6 +124,7 @@ def party_report(
     resumed: int = 0,
     ahead: bool = False,
     alignment: AlignmentReport | None = None,
+    validation: ValidationReport | None = None,
 ) -> PartyReport:
     """Return what one participant's run took."""
     online, offline = record.meter.total("online"), record.meter.total("offline")
@@ -109,6 +143,7 @@ def party_report(
         bytes_received=online.received,
         bytes_from_dealer=offline.received,
         correlations="ahead" if ahead else "live",
+        validation=validation,
         alignment=alignment,
         reveals=[*([] if alignment is None else alignment.reveals), *reveals(record.ledger)],
         peak_rss_mb=record.peak_rss_mb,

@@ -121,7 +121,12 @@ def predict_batch(
             common = find_common(channel, job, purpose, ids, alignments, seat.tell)
             frame = frame.take(common.rows)
         names = frame.names
-        holding = Holding(samples=frame.n_samples, n_features=len(names), features=list(names))
+        holding = Holding(
+            samples=frame.n_samples,
+            n_features=len(names),
+            features=list(names),
+            tables=file.part.n_tables,
+        )
         agreement = agree_on_rows(channel, job, purpose, holding)
 
         classes: tuple[str, ...] = ()
@@ -132,7 +137,7 @@ def predict_batch(
                 digest = digest_of(ids, agreement.run)
                 refuse_other_ids(runtime, job.names, digest, channel)
             features = len(agreement.features) if agreement.explain else None
-            query = job.query(frame.n_samples, features)
+            query = job.query(frame.n_samples, file.part.n_tables, features)
             unit = tell_unit(runtime, query, file.part)
             classes = tell_classes(runtime, channel, job, file)
             return answer(runtime, query, job.names, file.part, columns, unit)

@@ -33,21 +33,23 @@ def wants_reasons(job: Job, message: bytes) -> bool:
 class DealerOfService:
     """The program of the dealer, which learns how many rows a batch has, and if it is explained."""
 
-    def __init__(self, job: Job, channel: Channel, n_features: int) -> None:
+    def __init__(self, job: Job, channel: Channel, n_features: int, tables: int) -> None:
         self._job = job
         self._channel = channel
         self._n_features = n_features
+        self._tables = tables
 
     def __call__(self, runtime: Dealer, _: None) -> None:
         """Deal batch after batch."""
         recipient = self._job.names[self._job.recipient_index]
-        tell_unit(runtime, self._job.query(0), None)
+        tell_unit(runtime, self._job.query(0, self._tables), None)
         with runtime.step("serve"):
             while (message := receive(self._channel, recipient)) != STOP:
                 if not re.fullmatch(rb"[pe][0-9]{1,7}", message):
                     raise PeerMisbehavedError(recipient, "asked for what is no number of rows")
                 explain = wants_reasons(self._job, message)
                 if rows := int(message[1:]):
-                    query = self._job.query(rows, self._n_features if explain else None)
+                    features = self._n_features if explain else None
+                    query = self._job.query(rows, self._tables, features)
                     answer(runtime, query, self._job.names, None, None, None)
                 self._channel.send(recipient, np.empty(0, dtype=np.uint8))

@@ -77,7 +77,8 @@ def serve_part(
             frame = frame.take(common.rows)
         # What explains takes as many numbers from the dealer as there are features.
         n_features = 0 if job.explain is None else len(file.part.own_features)
-        agree_on_rows(channel, job, purpose, Holding(samples=0, n_features=n_features))
+        holding = Holding(samples=0, n_features=n_features, tables=file.part.n_tables)
+        agree_on_rows(channel, job, purpose, holding)
         seat.tell(
             Event("serving", f"serving {frame.n_samples:,} rows", {"samples": frame.n_samples})
         )
@@ -106,6 +107,7 @@ class _Service(ABC):
         self._job = job
         self._channel = channel
         self._queue = queue
+        self._tables = file.part.n_tables
         outputs = job.hyper_parameters().objective.outputs
         self._of_a_row = (outputs,) if outputs > 1 else ()
         self._recipient = job.names[job.recipient_index]
@@ -115,7 +117,7 @@ class _Service(ABC):
 
     def __call__(self, runtime: Party, columns: FloatArray) -> None:
         """Run batch after batch."""
-        unit = tell_unit(runtime, self._job.query(0), self._file.part)
+        unit = tell_unit(runtime, self._job.query(0, self._tables), self._file.part)
         classes = tell_classes(runtime, self._channel, self._job, self._file)
         if self._queue is not None:
             self._queue.classes = classes
@@ -123,7 +125,8 @@ class _Service(ABC):
 
         def predicted(rows: IndexArray, explain: bool) -> FloatArray | Explained | None:
             part = self._file.part
-            query = self._job.query(len(rows), len(part.features) if explain else None)
+            features = len(part.features) if explain else None
+            query = self._job.query(len(rows), part.n_tables, features)
             chosen = np.ascontiguousarray(columns[:, rows])
             found = answer(runtime, query, self._job.names, part, chosen, unit)
             runtime.ledger.compact()

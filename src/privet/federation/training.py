@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import time
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
+from privet.arrays import FloatArray
 from privet.boosting.estimate import estimate
-from privet.boosting.federation import Keeping, PartyData, TrainingState, train
+from privet.boosting.federation import Keeping, PartyData, Trained, TrainingState, train
+from privet.boosting.validation import predict_validation
 from privet.federation.agreement import (
     Agreement,
     Holding,
@@ -20,7 +22,12 @@ from privet.federation.events import Event, Tell
 from privet.federation.ids import digest_of, refuse_other_ids
 from privet.federation.keeping import Keeper
 from privet.federation.own import Own, Table
-from privet.federation.party_report import PartyReport, party_report
+from privet.federation.party_report import (
+    PartyReport,
+    ValidationReport,
+    party_report,
+    validation_report,
+)
 from privet.federation.session import Seat
 from privet.files.job import Job
 from privet.files.part_file import PartFile, save_part
@@ -30,6 +37,7 @@ from privet.runtime.meter import Meter
 from privet.runtime.party import Party
 from privet.runtime.roles import Record, peak_rss_mb, run_party
 from privet.terms.cuts import told_cuts
+from privet.terms.validation import best_of
 from privet.transport.channel import Channel
 
 
@@ -63,10 +71,11 @@ def train_part(party: PartyFile, seat: Seat, *, restart: bool = False) -> tuple[
             features=list(names),
             cuts=_told(own.data, job, seat.tell),
             stages=own.stages,
+            ended=own.ended,
         )
         agreement = agree_on_rows(channel, job, purpose, holding)
         program = _Training(job, agreement, own, seat.tell, channel)
-        if not job.is_done_after(agreement.stage[0]):
+        if not agreement.ended:
             if program.left and job.keep_indicators and dealt is None:
                 program.keep(Keeper(str(own.kept), own.data.columns, own.ids, seat.tell))
             elif program.left and job.keep_indicators:
@@ -78,10 +87,10 @@ def train_part(party: PartyFile, seat: Seat, *, restart: bool = False) -> tuple[
         else:
             record = program.nothing_left()
     # Everybody has said goodbye, so everybody has its last checkpoint.
-    ready = own.prepared
-    file = PartFile(record.result, job, own.digest, program.last_run, ready.encoders, ready.classes)
+    ready, result = own.prepared, record.result
+    part, run = result.trained.part, result.run
+    file = PartFile(part, job, own.digest, run, ready.encoders, ready.classes)
     save_part(file, own.path)
-    own.checkpoints.clear()
     report = party_report(
         record,
         command="train",
@@ -89,10 +98,21 @@ def train_part(party: PartyFile, seat: Seat, *, restart: bool = False) -> tuple[
         samples=agreement.samples,
         seconds=time.perf_counter() - started,
         resumed=agreement.stage[0],
+        validation=program.validated(result),
         ahead=dealt is not None,
         alignment=None if common is None else common.report,
     )
     return report, own.path
+
+
+class Ended(NamedTuple):
+    """What a participant has at the end of a training."""
+
+    trained: Trained
+    run: str
+    """The run in which its last table was trained."""
+    predicted: FloatArray | None = None
+    """The predictions of validation rows, at the label's holder, if the job has them revealed."""
 
 
 class _Training:
@@ -109,13 +129,12 @@ class _Training:
         self._agreement = agreement
         self._own = own
         self._tell = tell
-        done, run = agreement.stage
-        self._done = done
-        self.left = self._plan.params.tables - done
-        """How many tables there are to train."""
-        self.last_run = run if done == self._plan.params.tables else agreement.run
+        self._done = agreement.stage[0]
+        self._length = job.length
+        self.left = self._plan.params.tables - self._done
+        """How many tables there are to train, unless it is stopped early."""
 
-    def __call__(self, runtime: Party, data: PartyData) -> Any:
+    def __call__(self, runtime: Party, data: PartyData) -> Ended:
         """Train, with a checkpoint after every table."""
         if not self._aligned:
             digest = digest_of(self._own.ids, self._agreement.run)
@@ -128,7 +147,7 @@ class _Training:
             self._own.checkpoints.save(state, self._agreement.run)
             self._report(runtime, state, time.perf_counter() - started)
 
-        return train(
+        trained = train(
             runtime,
             self._federation,
             self._plan,
@@ -138,6 +157,9 @@ class _Training:
             on_state=on_state,
             keeping=self._keeping,
         )
+        predicted = predict_validation(runtime, self._federation, self._plan, trained, data)
+        run = self._own.checkpoints.end(trained.tables, self._length)
+        return Ended(trained, run, predicted)
 
     def keep(self, keeper: Keeper) -> None:
         """Agree with the others whose indicators are used again, and keep those that are not."""
@@ -147,17 +169,29 @@ class _Training:
     def nothing_left(self) -> Record:
         """Return what an earlier run has trained to its end, when all have said goodbye."""
         self._announce()
+        tables, run = self._agreement.stage
         state = self._own.state(self._agreement.stage)
         assert state is not None
+        if self._own.checkpoints.stages():
+            self._own.checkpoints.end(tables, self._length)
         self._channel.close()
-        return Record(state.part, Meter(), Ledger(), peak_rss_mb())
+        ended = Ended(Trained(tables, state.part, state.losses), run)
+        return Record(ended, Meter(), Ledger(), peak_rss_mb())
+
+    def validated(self, ended: Ended) -> ValidationReport | None:
+        """Return what the label's holder learned of validation rows; None, to all others."""
+        label = self._own.data.label
+        if label is None or not ended.trained.losses:
+            return None
+        rows = label[self._plan.n_samples :]
+        return validation_report(self._plan.objective, ended.trained.losses, rows, ended.predicted)
 
     def _announce(self) -> None:
         tables, done = self._plan.params.tables, self._done
         if done:
             text = f"{done} of {tables} tables are there from an earlier run"
             self._tell(Event("resumed", text, {"tables": done}))
-        if done == tables and not self._plan.explains:
+        if self._agreement.ended or (not self.left and not self._plan.explains):
             return
         cost = estimate(self._federation, self._plan, done)
         self._tell(
@@ -182,6 +216,11 @@ class _Training:
     def _report(self, runtime: Party, state: TrainingState, seconds: float) -> None:
         tables, done = self._plan.params.tables, state.part.n_tables
         loss = "" if state.loss is None else f", loss before it {state.loss:.5f}"
+        watched: dict[str, object] = {}
+        if state.losses:
+            best = best_of(state.losses)
+            loss += f", validation loss {state.losses[-1]:.5f}, best at table {best}"
+            watched = {"validation_loss": state.losses[-1], "best_table": best}
         rate = (done - self._done) / seconds
         sent = runtime.meter.total().sent
         self._tell(
@@ -196,6 +235,7 @@ class _Training:
                     "seconds_left": (tables - done) / rate,
                     "bytes_sent": sent,
                     **({} if state.loss is None else {"loss_before": state.loss}),
+                    **watched,
                 },
             )
         )

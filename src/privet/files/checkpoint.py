@@ -2,11 +2,15 @@
 
     RUN.tables            the tables of a run, to which every new one is added
     TABLES-RUN.scores     a stage: shares of the scores, and how much of the tables it stands for
+    TABLES-RUN.ended      the stage at which a training has ended
 
 Participants move in step, so when one ends, each has the last table or the one before. Two stages
-are kept, therefore. Their names hold the *run* they were made in, because tables trained again
+are kept, therefore; with patience so many more, because the last of these tables may turn out not
+to be worth keeping. Their names hold the *run* they were made in, because tables trained again
 after a failure have other shares: parts of two runs never meet. Nothing is removed until its
 successor is safe.
+
+When a training has ended, the stage of the tables that are kept stays: more can be trained later.
 
 A table is on disk before the stage that counts it gets its name. The stage holds the length and the
 digest of the tables up to there; whatever lies behind, of a write that was cut short, is not read.
@@ -21,6 +25,7 @@ from pathlib import Path
 from typing import Annotated, Final, Literal
 
 import numpy as np
+import numpy.typing as npt
 from pydantic import Field
 
 from privet.boosting.federation import PartyData, TrainingState
@@ -49,7 +54,7 @@ Stage = tuple[int, str]
 # Stages and tables, stages of versions before, and what a killed process was writing.
 _PATTERNS = [
     f"{start}*.{kind}{end}"
-    for kind in ("scores", "tables", "json")
+    for kind in ("scores", "ended", "tables", "json")
     for start, end in (("", ""), (".", ".*"))
 ]
 _Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
@@ -76,6 +81,20 @@ class _StageHeader(Checked):
     """How much of the run's tables these are."""
     tables_digest: _Digest
     outputs: Annotated[int, Field(ge=1, le=MOST_OUTPUTS)]
+    losses: Annotated[list[float], Field(max_length=MOST_TABLES)] = Field(default_factory=list)
+    """On validation rows, after each table: at the label's holder."""
+    ended: str = ""
+    """The `length` of the job that a training ended by here; nothing, if it did not."""
+
+    @property
+    def stage(self) -> Stage:
+        """The stage that it stands for."""
+        return self.tables, self.run
+
+    @property
+    def kind(self) -> str:
+        """What its file is called after."""
+        return "ended" if self.ended else "scores"
 
     def columns(self) -> Columns:
         """Return what a sample's row holds."""
@@ -112,11 +131,13 @@ class _Tables:
 class Checkpoints:
     """The checkpoints of one job at one participant."""
 
-    def __init__(self, folder: Path, job: str, data: str) -> None:
+    def __init__(self, folder: Path, job: str, data: str, most: int = 2) -> None:
         self._folder = folder
         self._job = job
         self._data = data
-        self._previous: Stage | None = None
+        self._most = most
+        """How many stages are kept."""
+        self._kept: list[Stage] = []
         self._tables: _Tables | None = None
 
     def stages(self) -> list[Stage]:
@@ -125,22 +146,31 @@ class Checkpoints:
             return []
         # Versions before this one wrote stages as JSON; reading refuses them.
         paths = [*self._folder.glob("*.json"), *self._folder.glob("*.scores")]
-        return [self._read(path)[0] for path in sorted(paths)]
+        stages = [self._read(path)[0].stage for path in paths]
+        return sorted({*stages, *(header.stage for header in self._ends())})
+
+    def ended(self, length: str) -> Stage | None:
+        """Return the stage at which a training of that length ended, if one did."""
+        return next((header.stage for header in self._ends() if header.ended == length), None)
+
+    def _ends(self) -> list[_StageHeader]:
+        """Return where our trainings have ended; those of others are in nobody's way."""
+        headers = [_read_stage(path)[0] for path in self._folder.glob("*.ended")]
+        return [each for each in headers if (each.job, each.data) == (self._job, self._data)]
 
     def load(self, stage: Stage) -> TrainingState:
-        """Return what we had at a stage; it stays until two tables later."""
-        self._previous = stage
-        return self._read(self._stage_path(stage))[1]
+        """Return what we had at a stage, to go on from it; later ones are removed then."""
+        self._kept = [found for found in self.stages() if found[0] < stage[0]] + [stage]
+        return self._read(self._path_of(stage))[1]
 
     def save(self, state: TrainingState, run: str) -> None:
-        """Write a checkpoint, then remove all but it and the one before."""
+        """Write a checkpoint, then remove all but it and those before it that are kept."""
         make_folder(self._folder)
         path = self._tables_path(run)
         if self._tables is None or self._tables.path != path:
             self._tables = _Tables.begin(path, state, run)
         else:
             self._tables.add(state)
-        stage = (self._tables.count, run)
         header = _StageHeader(
             format=FORMAT,
             version=VERSION,
@@ -151,49 +181,66 @@ class Checkpoints:
             tables_bytes=self._tables.size,
             tables_digest=self._tables.digest.hexdigest(),
             outputs=len(state.scores),
+            losses=list(state.losses),
         )
-        columns = header.columns()
-        scores = {"score": state.scores.T}
-        content = seal(start_of(header, columns) + batch_of(scores, columns))
-        write_atomically(self._stage_path(stage), content, private=True)
-        self._remove_all_but([stage] if self._previous is None else [stage, self._previous])
-        self._previous = stage
+        self._write(header, state)
+        self._kept = [*self._kept, header.stage][-self._most :]
+        self._remove_all_but(self._kept)
 
-    def clear(self) -> None:
-        """Remove all of them: the model is safe."""
-        shutil.rmtree(self._folder, ignore_errors=True)
+    def end(self, tables: int, length: str) -> str:
+        """Keep the stage after so many tables alone; return the run that they were trained in.
+
+        Where it is not there any more, nothing is kept, and more tables cannot be trained later.
+        """
+        stage = next((kept for kept in self._kept if kept[0] == tables), None)
+        if stage is None:
+            last = self._kept[-1][1]
+            shutil.rmtree(self._folder, ignore_errors=True)
+            return last
+        header, state = self._read(self._path_of(stage))
+        self._write(header.model_copy(update={"ended": length}), state)
+        self._remove_all_but([stage])
+        self._kept = [stage]
+        return stage[1]
+
+    def _write(self, header: _StageHeader, state: TrainingState) -> None:
+        columns = header.columns()
+        content = seal(start_of(header, columns) + batch_of({"score": state.scores.T}, columns))
+        write_atomically(self._stage_path(header.stage, header.kind), content, private=True)
 
     def _remove_all_but(self, stages: list[Stage]) -> None:
-        kept = {self._stage_path(stage) for stage in stages}
+        kept = {self._path_of(stage) for stage in stages}
         kept |= {self._tables_path(run) for _, run in stages}
         for pattern in _PATTERNS:
             for path in self._folder.glob(pattern):
                 if path not in kept:
                     remove(path)
 
-    def _stage_path(self, stage: Stage) -> Path:
-        return self._folder / f"{stage[0]:05d}-{stage[1][:16]}.scores"
+    def _stage_path(self, stage: Stage, kind: str) -> Path:
+        return self._folder / f"{stage[0]:05d}-{stage[1][:16]}.{kind}"
+
+    def _path_of(self, stage: Stage) -> Path:
+        """Return the file of a stage: the one in which a training ended, if it did there."""
+        ended = self._stage_path(stage, "ended")
+        return ended if ended.exists() else self._stage_path(stage, "scores")
 
     def _tables_path(self, run: str) -> Path:
         return self._folder / f"{run[:16]}.tables"
 
-    def _read(self, path: Path) -> tuple[Stage, TrainingState]:
+    def _read(self, path: Path) -> tuple[_StageHeader, TrainingState]:
         advice = f"; remove {self._folder} to train from the first table"
         try:
-            header, batches = read_sealed(path, _StageHeader, _StageHeader.columns, FORMAT, VERSION)
+            header, scores = _read_stage(path)
             for what, ours, its in (
                 ("job", self._job, header.job),
                 ("data", self._data, header.data),
             ):
                 if ours != its:
                     raise ModelError(f"{path}: belongs to another {what} than this one")
-            stage = (header.tables, header.run)
-            if self._stage_path(stage) != path:
+            if self._stage_path(header.stage, header.kind) != path:
                 raise ModelError(f"{path}: damaged: its name is not that of its content")
-            if len(batches) != 1:
-                raise ModelError(f"{path}: damaged: scores in {len(batches)} batches")
-            scores = np.ascontiguousarray(batches[0]["score"].T)
-            return stage, TrainingState(self._read_tables(header), scores)
+            losses = tuple(header.losses)
+            return header, TrainingState(self._read_tables(header), scores, losses=losses)
         except ModelError as error:
             raise ModelError(f"{error}{advice}") from None
 
@@ -211,6 +258,14 @@ class Checkpoints:
             return read_part(header.part, tables)
         except InputError as error:
             raise ModelError(f"{path}: damaged: {error}") from None
+
+
+def _read_stage(path: Path) -> tuple[_StageHeader, npt.NDArray[np.uint64]]:
+    """Read a stage, whosever it is."""
+    header, batches = read_sealed(path, _StageHeader, _StageHeader.columns, FORMAT, VERSION)
+    if len(batches) != 1:
+        raise ModelError(f"{path}: damaged: scores in {len(batches)} batches")
+    return header, np.ascontiguousarray(batches[0]["score"].T)
 
 
 def checkpoint_bytes(samples: int, params: Params) -> tuple[int, int]:

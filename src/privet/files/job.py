@@ -41,6 +41,7 @@ from privet.files.id_terms import IdTerms
 from privet.runtime.roles import DEALER
 from privet.terms.cuts import Cuts
 from privet.terms.params import Params, Task
+from privet.terms.validation import check_patience
 from privet.transport.mesh import Member
 
 
@@ -61,6 +62,9 @@ class Job(Config):
     """Who may get the whole model, all parts of it joined, by `privet export`: nobody, if nobody is
     named. All can agree on it after a training, too: a job with another name here can still be
     used with its model."""
+    reveal_validation: bool = False
+    """Whether the label's holder receives the predictions of validation rows when a training ends,
+    for metrics and curves in its report. Otherwise it learns their mean loss, table by table."""
     reveal_loss: bool = False
     """Whether all learn the training loss, table by table: the mean squared residual, of several
     classes their sum, in a regression relative to the square of the label's unit, which only its
@@ -117,6 +121,7 @@ class Job(Config):
             raise ValueError(
                 f"explain: the protocol {self.protocol} derives no contributions; use masked"
             )
+        self._check_validation(self.hyper_parameters())
         if self.keep_indicators and not SUITES[self.protocol].publishes:
             raise ValueError(
                 f"keep_indicators: the protocol {self.protocol} publishes none; use masked"
@@ -131,6 +136,21 @@ class Job(Config):
         if SUITES[self.protocol].one_output and params.objective.outputs > 1:
             raise ValueError(f"classes: the protocol {self.protocol} has two, not {params.classes}")
         return self
+
+    def _check_validation(self, params: Params) -> None:
+        """Raise ValueError or ParameterError for what does not go without validation rows."""
+        if self.reveal_validation and not params.validation:
+            raise ValueError(
+                "reveal_validation: there are no validation rows; set validation in params"
+            )
+        if params.validation and not SUITES[self.protocol].has_validation:
+            raise ValueError(
+                f"params.validation: the protocol {self.protocol} has no loss; use masked"
+            )
+        try:
+            check_patience(params, int(params.validation > 0))
+        except ParameterError as error:
+            raise ValueError(f"params.{error}") from None
 
     @property
     def names(self) -> list[str]:
@@ -169,13 +189,6 @@ class Job(Config):
             return Params.parse({**learned, **self.params})
         except ParameterError as error:
             raise ParameterError(f"params.{error}") from None
-
-    def is_done_after(self, tables: int) -> bool:
-        """Tell whether a training has nothing left to compute after so many tables.
-
-        What explains scores is derived when all tables are there, and in no checkpoint.
-        """
-        return tables == self.hyper_parameters().tables and self.explain is None
 
     def _contacts(self) -> dict[str, Contact]:
         participants: dict[str, Contact] = {
@@ -223,11 +236,12 @@ class Job(Config):
             weighted=self.weighted,
             reveal_loss=self.reveal_loss,
             explains=self.explain is not None,
+            reveal_validation=self.reveal_validation,
             cut_counts=cut_counts,
         )
 
-    def query(self, samples: int, explained: int | None = None) -> Query:
-        """Return what all know of a batch to predict.
+    def query(self, samples: int, tables: int, explained: int | None = None) -> Query:
+        """Return what all know of a batch to predict with a model of so many tables.
 
         If it is to be explained: of so many features, that all participants have together.
         """
@@ -235,7 +249,7 @@ class Job(Config):
         return Query(
             protocol=self.protocol,
             objective=params.objective,
-            shape=(params.tables, params.depth, samples),
+            shape=(tables, params.depth, samples),
             active=self.active,
             recipient=self.recipient_index,
             prediction_bits=self.revealed_bits,
@@ -254,6 +268,7 @@ class Job(Config):
             "weighted": self.weighted,
             "reveal_loss": self.reveal_loss,
             "explain": self.explain,
+            "reveal_validation": self.reveal_validation,
             "cuts": self.told_cuts,
             "keep_indicators": self.keep_indicators,
             "prediction_bits": self.revealed_bits,
@@ -275,7 +290,15 @@ class Job(Config):
     def digest(self) -> str:
         """A digest of what is computed, for whom.
 
-        Addresses and keys may change on the way, limits on alignments, and who may get the model.
+        Addresses and keys may change on the way, limits on alignments, and who may get the model;
+        and how many tables are trained, since a training can go on.
         """
-        content = json.dumps(self.work(), sort_keys=True)
-        return hashlib.sha256(content.encode()).hexdigest()
+        length = ("tables", "patience")
+        work = {key: value for key, value in self.work().items() if key not in length}
+        return hashlib.sha256(json.dumps(work, sort_keys=True).encode()).hexdigest()
+
+    @property
+    def length(self) -> str:
+        """What a training's end depends on, beside the data."""
+        params = self.hyper_parameters()
+        return f"{params.tables} tables, patience {params.patience}"

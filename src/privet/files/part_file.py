@@ -65,6 +65,11 @@ class PartFile:
     is the last."""
 
     @property
+    def stage(self) -> tuple[int, str]:
+        """How many tables there are, and the run of the last: where a training can go on from."""
+        return self.part.n_tables, self.run
+
+    @property
     def model(self) -> str:
         """The name of the model: the same in all its parts, and in no other's."""
         digest = hashlib.sha256(f"{self.job.digest} {self.run}".encode())

@@ -91,7 +91,7 @@ class _OpeningHalves(Protocol[_Values, _Result_co]):
 
 
 @dataclass(frozen=True, eq=False)
-class Later(Generic[_Result]):
+class Later(Generic[_Result_co]):
     """A gate with what it is given, to be opened together with others."""
 
     gate: Any

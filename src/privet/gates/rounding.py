@@ -10,12 +10,15 @@ from __future__ import annotations
 import numpy as np
 
 from privet.arithmetic.rings import Z8, Ring, RingArray
-from privet.arithmetic.shares import Share
-from privet.gates.gate import Gate
+from privet.arithmetic.shares import Elements, Share
+from privet.gates.gate import Gate, Later
+from privet.gates.masked import Masked, lift
+from privet.gates.threshold import Comparison, compare, one, step, usual_digits
 from privet.runtime.counter import Counter
 from privet.runtime.dealer import Dealer
 from privet.runtime.party import Party
 from privet.runtime.recipes import Half, Recipe
+from privet.runtime.runtime import Runtime
 
 
 class RoundOff(Gate):
@@ -75,3 +78,37 @@ class _Remainders(Recipe):
 
 
 round_off = RoundOff()
+
+
+def borrowing(x: Masked, bits: int) -> Later[Comparison]:
+    """Return the comparison that `exact_quotient` needs, to be opened: L bits a value.
+
+    Whether the low bits of what is public reach those of the mask. Without their top bits, both
+    are numbers of one bit more, whose difference has a sign.
+    """
+    mask = Elements.unknown(x.shape, x.ring) if x.public.known else _low_bits(x.mask, bits)
+    return compare.later(
+        Masked(_low_bits(x.public, bits), mask),
+        thresholds=(0,),
+        width=bits + 1,
+        digits=usual_digits(bits + 1),
+    )
+
+
+def exact_quotient(runtime: Runtime, x: Masked, bits: int, reached: Comparison) -> Share:
+    """Return a masked value 0 <= x < 2^(w-1) divided by 2^bits and rounded down, over Z64.
+
+    `lift` divides what is public and the mask, each rounded down; where the low bits of the one do
+    not reach those of the other (`borrowing`), that is one too many.
+
+    Cost: no opening. Reveals: nothing. Error: none: the result is a function of x alone.
+    """
+    parts = lift(runtime, x, shift=bits)
+    borrowed = step(runtime, reached, one(runtime, x.shape, parts.ring), factors=(-1, 0))
+    return parts.share(runtime) + borrowed
+
+
+def _low_bits(x: Elements, bits: int) -> Elements:
+    if not x.known:
+        return x
+    return Elements(x.array & x.ring.dtype.type((1 << bits) - 1), x.ring)

@@ -15,7 +15,8 @@ from privet.boosting.model import Model
 from privet.boosting.part import join
 from privet.boosting.preparation import prepare
 from privet.boosting.reference import OnTable
-from privet.boosting.trainer import DEFAULT_PROTOCOL, PLAIN, train, train_federated
+from privet.boosting.trainer import DEFAULT_PROTOCOL, PLAIN, train_federated, train_watched
+from privet.boosting.validation import stand_ins
 from privet.data.datasets import DataSet
 from privet.data.encoder import Encoder
 from privet.data.encoding import encode
@@ -23,7 +24,12 @@ from privet.data.frame import Frame
 from privet.data.partition import PartyFrame, check_aligned, hand_out, split_rows
 from privet.data.sources.source import naming
 from privet.errors import DataError
-from privet.federation.party_report import Reveal, reveals
+from privet.federation.party_report import (
+    Reveal,
+    ValidationReport,
+    reveals,
+    validation_report,
+)
 from privet.laboratory import costs
 from privet.laboratory.report import Bytes, Report, Rounds, Seconds
 from privet.laboratory.scenario import Scenario
@@ -32,6 +38,7 @@ from privet.runtime.roles import peak_rss_mb
 from privet.terms.cuts import Cuts
 from privet.terms.objective import Objective
 from privet.terms.params import Params
+from privet.terms.validation import count_validation
 from privet.version import __version__
 
 
@@ -45,6 +52,8 @@ class Experiment(Scenario):
     `__main__`, and for suites and objectives that are not part of this package."""
     cuts: Cuts | None = None
     """What the parties tell each other of their numbers of cuts; None: the protocol's default."""
+    reveal_validation: bool = False
+    """Whether the label's holder receives the predictions of validation rows, if there are any."""
     dealer_link: str = "own"
     """Where a dealer that is there sends, if the network is an emulated one: see there, too."""
     ahead: bool = False
@@ -77,17 +86,26 @@ def run(
         on_table,
         on_estimate,
         cuts=cuts,
+        reveal_validation=experiment.reveal_validation,
     )
     model, plain = replace(trained.model, classes=data.classes), trained
     if protocol != PLAIN:
-        plain = train_on(parties, new, params, PLAIN, experiment.network, cuts=cuts)
+        plain = train_on(
+            parties,
+            new,
+            params,
+            PLAIN,
+            experiment.network,
+            cuts=cuts,
+            reveal_validation=experiment.reveal_validation,
+        )
     report = Report(
         version=__version__,
         data=data.name,
         protocol=protocol,
         cuts=cuts,
         n_parties=len(parties),
-        n_samples=train_rows.n_samples,
+        n_samples=train_rows.n_samples - count_validation(train_rows.n_samples, params),
         n_test_samples=test_rows.n_samples,
         n_features=len(model.features),
         seed=experiment.seed,
@@ -97,6 +115,8 @@ def run(
         params=params,
         metrics=evaluate(params.objective, trained.predictions, test_rows),
         plain_metrics=evaluate(params.objective, plain.predictions, test_rows),
+        validation=trained.validation,
+        plain_validation=plain.validation,
         same_tests=model.same_tests(
             plain.model, np.concatenate(features(parties, trained.encoders))
         ),
@@ -149,6 +169,8 @@ class Trained:
     seconds: Seconds
     cost: Estimate | None = None
     """What was known before, of a secure protocol."""
+    validation: ValidationReport | None = None
+    """What was learned of validation rows, if there are any."""
     bytes: Bytes = field(default_factory=Bytes)
     rounds: Rounds = field(default_factory=Rounds)
     reveals: list[Reveal] = field(default_factory=list)
@@ -169,6 +191,7 @@ def train_on(
     on_estimate: Callable[[Estimate], None] | None = None,
     *,
     cuts: Cuts | None = None,
+    reveal_validation: bool = False,
 ) -> Trained:
     """Let every party bucket its own columns, train on them, and predict new rows.
 
@@ -176,20 +199,36 @@ def train_on(
     """
     started = time.perf_counter()
     check_aligned(parties)
-    label = parties[-1].frame.label
+    prepared = [prepare(party.name, party.frame, params) for party in parties]
+    label = prepared[-1].label
     if label is None:
         raise DataError(f"{parties[-1].name} is the active participant and has no label")
-    prepared = [prepare(party.name, party.frame, params) for party in parties]
     weight = prepared[-1].weight
     bucketed = [own.columns for own in prepared]
     by_party = [own.encoders for own in prepared]
     new_columns = features(new, by_party)
     encoders = tuple(encoder for own in by_party for encoder in own)
+    n_validation = count_validation(len(label), params)
+    rows = label[len(label) - n_validation :]
+
+    def watched(losses: Sequence[float], predicted: FloatArray | None) -> ValidationReport | None:
+        return validation_report(params.objective, losses, rows, predicted) if losses else None
+
     if protocol == PLAIN:
-        model = train(bucketed, label, params, protocol, on_table, cuts, weight)
+        model, losses = train_watched(
+            bucketed, label, params, protocol, on_table, cuts, weight=weight
+        )
         predictions = model.predict(np.concatenate(new_columns))
+        set_aside_rows = np.concatenate([stand_ins(own) for own in bucketed])[:, -n_validation:]
+        predicted = model.predict(set_aside_rows) if reveal_validation and n_validation else None
         spent = Seconds(train=time.perf_counter() - started)
-        return Trained(replace(model, encoders=encoders), predictions, spent, encoders=by_party)
+        return Trained(
+            replace(model, encoders=encoders),
+            predictions,
+            spent,
+            validation=watched(losses, predicted),
+            encoders=by_party,
+        )
     found: list[Estimate] = []
 
     def note(estimate: Estimate) -> None:
@@ -210,14 +249,16 @@ def train_on(
         new_columns=new_columns,
         on_table=on_table,
         on_estimate=note,
+        reveal_validation=reveal_validation,
     )
     assert federated.predictions is not None
-    levels = params.tables * params.depth
+    levels = (len(federated.losses) or params.tables) * params.depth
     return Trained(
         replace(join(federated.parts), encoders=encoders),
         federated.predictions,
         costs.seconds(federated.outcome, time.perf_counter() - started),
         found[0],
+        watched(federated.losses, federated.validation),
         costs.traffic(federated.outcome.meters),
         costs.rounds(federated.outcome.meters[0], levels),
         reveals(federated.outcome.ledgers[0]),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from privet.federation.party_report import Reported, Reveal
+from privet.federation.party_report import Reported, Reveal, ValidationReport
 from privet.terms.cuts import Cuts
 from privet.terms.params import Params
 
@@ -86,11 +86,14 @@ class Report(Reported):
     """What there is to know of the table."""
     params: Params
     metrics: dict[str, float | None]
-    """On the test rows: rmse; or accuracy and auc (null where the test rows have one class); or, of
-    more than two classes, accuracy, log_loss and auc, the mean of each class against the rest (null
-    where the test rows lack a class)."""
+    """On the test rows: rmse, mae and r2; or accuracy, auc, ks, average_precision (null where the
+    test rows have one class), log_loss and brier; or, of more than two classes, accuracy, log_loss
+    and auc, the mean of each class against the rest (null where the test rows lack a class)."""
     plain_metrics: dict[str, float | None]
     """The same of the model that `plain` trains on the same rows with the same parameters."""
+    validation: ValidationReport | None = None
+    """What the label's holder learned of validation rows, if there are any."""
+    plain_validation: ValidationReport | None = None
     same_tests: float
     """The share of levels at which both models split the training rows in the same way."""
     network: str

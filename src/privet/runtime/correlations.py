@@ -21,6 +21,7 @@ import numpy as np
 from privet.arithmetic.prg import SEED_BYTES, fresh_seed
 from privet.arithmetic.rings import Ring, RingArray
 from privet.errors import CorrelationError, PeerMisbehavedError
+from privet.runtime.letters import ANNOUNCED
 from privet.runtime.seeds import START_BYTES, Start, draw_seeds
 from privet.transport.channel import Channel, Expected
 
@@ -51,6 +52,10 @@ class Sink(ABC):
     def send(self, party: int, array: RingArray, tag: int) -> None:
         """Send an array to one participant."""
 
+    def hear(self, party: int, tag: int) -> int | None:
+        """Return a number that a participant announces; None, if nobody is there."""
+        return None
+
     @abstractmethod
     def close(self, tag: int) -> None:
         """Send the closing tag to all."""
@@ -58,6 +63,9 @@ class Sink(ABC):
 
 class Source(ABC):
     """Where a participant gets what the dealer sent it."""
+
+    dealer: str | None = None
+    """The name of a dealer that is there."""
 
     @abstractmethod
     def start(self, index: int) -> tuple[str, bytes]:
@@ -118,6 +126,10 @@ class LiveSink(Sink):
         self._channel.send(self._parties[party], array, tag)
         self._channel.wait_for_room(self._ahead)
 
+    def hear(self, party: int, tag: int) -> int:
+        """Wait for what a participant announces."""
+        return int(self._channel.receive(self._parties[party], ANNOUNCED, tag)[0])
+
     def close(self, tag: int) -> None:
         """Send the closing tag to all, and wait until everything has left."""
         for name in self._parties:
@@ -130,12 +142,12 @@ class LiveSource(Source):
 
     def __init__(self, channel: Channel, dealer: str) -> None:
         self._channel = channel
-        self._dealer = dealer
+        self.dealer: str = dealer
 
     def start(self, index: int) -> tuple[str, bytes]:
         """Send a nonce, and make the seed of it and of what the dealer answers."""
         nonce = fresh_seed()
-        self._channel.send(self._dealer, np.frombuffer(nonce, dtype=np.uint8))
+        self._channel.send(self.dealer, np.frombuffer(nonce, dtype=np.uint8))
         start = Start.unpack(self.receive(_START, 0, "start").tobytes())
         check_number(start.number, index)
         return start.dealing, start.seed(nonce)
@@ -143,6 +155,6 @@ class LiveSource(Source):
     def receive(self, expected: Expected, tag: int, step: str) -> RingArray:
         """Wait for the next array from the dealer."""
         try:
-            return self._channel.receive(self._dealer, expected, tag)
+            return self._channel.receive(self.dealer, expected, tag)
         except PeerMisbehavedError as error:
             raise CorrelationError(str(error)) from None

@@ -10,7 +10,7 @@ from typing import Any
 
 from privet.arithmetic.rings import Ring
 from privet.arithmetic.shares import Elements, Share
-from privet.runtime.letters import Letter
+from privet.runtime.letters import ANNOUNCED, Letter
 from privet.runtime.opening import Link, Travel, merged
 from privet.runtime.runtime import Blind, Owned, Owners, Shape, Things
 
@@ -90,6 +90,10 @@ class Counter(Blind):
         """Count one round in which everybody sends everybody two rows."""
         nbytes = Letter.of(finalists.ring, (2, finalists.shape[1])).nbytes
         self.add(Cost(rounds=1, online=self.n_parties * (self.n_parties - 1) * nbytes))
+
+    def announce(self, number: int | None, owner: int, what: str) -> None:
+        """Count one round in which the owner tells all other participants; the dealer is extra."""
+        self.add(Cost(rounds=1, online=(self.n_parties - 1) * ANNOUNCED.nbytes))
 
 
 def cost_of(program: Callable[..., Any], n_parties: int, *arguments: Any) -> Cost:

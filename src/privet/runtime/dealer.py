@@ -88,6 +88,11 @@ class Dealer(Blind):
         """Learn nothing."""
         self.note(f"reveal {things}")
 
+    def announce(self, number: int | None, owner: int, what: str) -> int | None:
+        """Wait for the number, if anybody is there."""
+        self.note(f"announce {what}")
+        return self._sink.hear(owner, self._tag.value)
+
     def close(self) -> None:
         """Say that there is no more to come."""
         self._sink.close(self._tag.value)

@@ -16,6 +16,9 @@ from privet.arithmetic.rings import Ring, RingArray
 from privet.arithmetic.wire import decode, encode
 from privet.transport.channel import Array, Expected
 
+ANNOUNCED = Expected(np.dtype(np.uint32), (1,))
+"""A small number, as it is announced."""
+
 
 @dataclass(frozen=True)
 class Letter:

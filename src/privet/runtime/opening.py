@@ -149,3 +149,11 @@ class Opening:
             for total, cut, piece in zip(totals, cuts[k], found, strict=True):
                 total[cut] = piece
         return totals
+
+
+def add_up(ring: Ring, parts: Sequence[RingArray]) -> RingArray:
+    """Return the sum of two or more equally shaped arrays."""
+    total = ring.add(parts[0], parts[1])
+    for part in parts[2:]:
+        ring.accumulate(total, part)
+    return total

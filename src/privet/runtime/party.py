@@ -19,8 +19,8 @@ from privet.arithmetic.shares import Elements, Share, Told
 from privet.errors import ResultError
 from privet.runtime.correlations import Source
 from privet.runtime.ledger import Ledger
-from privet.runtime.letters import Letter
-from privet.runtime.opening import Fold, Link, Opening, merged
+from privet.runtime.letters import ANNOUNCED, Letter
+from privet.runtime.opening import Fold, Link, Opening, add_up, merged
 from privet.runtime.runtime import Owned, Owners, Shape, Things
 from privet.runtime.supplied import Supplied
 from privet.transport.channel import Array, Channel, Expected
@@ -222,6 +222,21 @@ class Party(Supplied):
         parts = [letter.read(theirs)[0].reshape(value.shape) for theirs in received.values()]
         return value.ring.reduce(add_up(value.ring, [value.part, *parts]))
 
+    def announce(self, number: int | None, owner: int, what: str) -> int:
+        """Tell a number to all other participants and the dealer, or hear it, and record it."""
+        self.note(f"announce {what}")
+        dealer = self._source.dealer
+        if owner == self.index:
+            message = np.array([number], dtype=np.uint32)
+            if dealer is not None:
+                self._channel.send(dealer, message, self._tag.value)
+            self._exchange(dict.fromkeys(self._peers, message), {})
+        else:
+            (message,) = self._exchange({}, {self.names[owner]: ANNOUNCED}).values()
+        told = self.names if dealer is None else (*self.names, dealer)
+        self.ledger.record(what, told, 1, self.step_name)
+        return int(message[0])
+
     def told(self, what: str, count: int) -> None:
         """Record what all told each other."""
         self.ledger.record(what, self.names, count, self.step_name)
@@ -280,11 +295,3 @@ class Party(Supplied):
         traffic.sent += sum(array.nbytes for array in outgoing.values())
         traffic.received += sum(array.nbytes for array in received.values())
         return received
-
-
-def add_up(ring: Ring, parts: Sequence[RingArray]) -> RingArray:
-    """Return the sum of two or more equally shaped arrays."""
-    total = ring.add(parts[0], parts[1])
-    for part in parts[2:]:
-        ring.accumulate(total, part)
-    return total

@@ -145,6 +145,21 @@ class Runtime(ABC):
     def told(self, what: str, count: int) -> None:
         """Record something that all participants told each other before the program began."""
 
+    @abstractmethod
+    def announce(self, number: int | None, owner: int, what: str) -> int | None:
+        """Have one participant, the owner, tell a small number to all others and to the dealer.
+
+        The others pass None. It is recorded. Returns the number; None, to whoever runs the program
+        before there is anybody to tell it: a counter, or a dealer that deals ahead.
+        """
+
+    @abstractmethod
+    def end_early(self) -> None:
+        """Say that the program ends before its time, by what was announced.
+
+        Of what was dealt ahead, the rest is never used.
+        """
+
     def progress(self, done: int) -> None:
         """Tell whoever watches us how much of the program's work is done."""
         if self.on_progress is not None:
@@ -188,3 +203,6 @@ class Blind(Runtime):
 
     def told(self, what: str, count: int) -> None:
         """Record nothing: whoever is told has a ledger."""
+
+    def end_early(self) -> None:
+        """Do nothing: whoever is supplied leaves the rest."""

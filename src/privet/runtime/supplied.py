@@ -25,6 +25,7 @@ class Supplied(Runtime):
         self.note(dealing)
         self._shared = Prg(derive_seed(seed, "shares"))
         self._private = Prg(derive_seed(seed, "private"))
+        self._ended_early = False
 
     def uniform(self, shape: tuple[int, ...], ring: Ring) -> Share:
         """Return our share of a fresh uniform value, which the dealer knows."""
@@ -55,6 +56,12 @@ class Supplied(Runtime):
         place = self._next_place(f"private for {owner}", shape, ring)
         return self._private.uniform(place, shape, ring) if owner == self.index else None
 
+    def end_early(self) -> None:
+        """Leave the rest of a file that was dealt ahead: a dealer that is there ends as we do."""
+        self._ended_early = True
+
     def finish(self) -> None:
         """Check that the dealer has come to the same end."""
+        if self._ended_early and self._source.dealer is None:
+            return
         self._source.receive(CLOSING, self._tag.value, "end of the program")

@@ -25,9 +25,9 @@ class OwnData:
     """What one participant brings to a training; the dealer brings nothing."""
 
     buckets: dict[int, BucketArray] = field(default_factory=dict)
-    """The bucket of every sample in each of its own features, by feature."""
+    """The bucket of every row in each of its own features, by feature."""
     target: FloatArray | None = None
-    """At the active participant, what its label makes of the outputs: (K, n_samples)."""
+    """At the active participant, what its label makes of the outputs: (K, n_rows)."""
     weight: FloatArray | None = None
     """There, where samples have weights: (n_samples,), in means."""
     start: FloatArray | None = None
@@ -99,6 +99,8 @@ class Suite(ABC):
     """Whether it can reveal the training loss."""
     has_weights: ClassVar[bool] = False
     """Whether samples may have weights."""
+    has_validation: ClassVar[bool] = False
+    """Whether it can compute the loss on validation rows."""
     one_output: ClassVar[bool] = False
     """Whether it learns one score a sample alone: a number, or one of two classes."""
     explains: ClassVar[bool] = False
@@ -108,8 +110,8 @@ class Suite(ABC):
     cuts: ClassVar[tuple[Cuts, ...]] = ("hidden",)
     """What may be told of the numbers of cuts; the first, unless a job says otherwise."""
     scores: Share
-    """Our share of the samples' scores, (K, N), from `setup` on. Whoever goes on with an earlier
-    training puts those that it ended with here."""
+    """Our share of the scores of all rows, (K, n_rows), from `setup` on. Whoever goes on with an
+    earlier training puts those that it ended with here."""
 
     def __init__(self, runtime: Runtime, plan: Plan, data: OwnData) -> None:
         self.runtime = runtime
@@ -162,6 +164,14 @@ class Suite(ABC):
         """Return the mean squared residual that a table's revealed loss stands for."""
         raise AssertionError(f"{type(self).__name__} reveals no loss")
 
+    def validation_loss(self) -> Share:
+        """Return a share of the mean loss on validation rows, rounded exactly: (1,)."""
+        raise AssertionError(f"{type(self).__name__} has no validation rows")
+
+    def validation_loss_of(self, revealed: RingArray) -> float:
+        """Return the mean loss that such a number stands for, in the unit of what is shared."""
+        raise AssertionError(f"{type(self).__name__} has no validation rows")
+
     @classmethod
     @abstractmethod
     def infer(cls, runtime: Runtime, tests: AppliedTests, leaf_values: Share) -> Share:
@@ -198,20 +208,20 @@ class Suite(ABC):
         raise AssertionError(f"{cls.__name__} explains nothing")
 
     def _share_target(self, ring: Ring = Z64) -> Share:
-        """Share what the scores are compared with: (K, N)."""
+        """Share what the scores of training rows are compared with: (K, N)."""
         plan, target = self.plan, self.data.target
-        encoded = None if target is None else self.encoding.encode(target)
+        encoded = None if target is None else self.encoding.encode(target[:, : plan.n_samples])
         shape = (plan.objective.outputs, plan.n_samples)
         if encoded is not None:
             encoded = encoded.astype(ring.dtype)
         return self.runtime.share(encoded, plan.ownership.active, shape, ring)
 
     def _start_scores(self, ring: Ring = Z64) -> Share:
-        """Return a share of the scores that all samples start from, (K, N), to be masked.
+        """Return a share of the scores that all rows start from, (K, n_rows), to be masked.
 
         The label's holder alone knows them, and nothing is sent.
         """
-        shape, start = (self.plan.objective.outputs, self.plan.n_samples), self.data.start
+        shape, start = (self.plan.objective.outputs, self.plan.n_rows), self.data.start
         own = None
         if start is not None:
             encoded = self.encoding.encode(start).astype(ring.dtype)

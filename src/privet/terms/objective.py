@@ -19,6 +19,7 @@ import numpy as np
 from privet.arithmetic.shares import Share
 from privet.arrays import FloatArray
 from privet.errors import DataError
+from privet.terms.metrics import Points
 
 # The largest label or score in size: squares of sums of 10^9 of them do not overflow.
 LARGEST = 1e100
@@ -48,6 +49,18 @@ class Functions(ABC):
     @abstractmethod
     def sigmoid(self, score: SharedReal) -> tuple[SharedReal, SharedReal]:
         """Return the sigmoid, and its derivative."""
+
+
+class Losses(ABC):
+    """Losses that a protocol suite can compute on shares, summed over validation rows."""
+
+    @abstractmethod
+    def half_squares(self) -> SharedReal:
+        """Return half the squared differences of scores and targets."""
+
+    @abstractmethod
+    def logistic(self) -> SharedReal:
+        """Return log(1 + exp(s)) - y s, for scores s and targets y that are 0 or 1."""
 
 
 class Objective(ABC):
@@ -118,6 +131,10 @@ class Objective(ABC):
         """Return the same on shares; None where the second derivatives are all 1."""
 
     @abstractmethod
+    def loss_on_shares(self, losses: Losses) -> SharedReal:
+        """Return the loss, summed over all outputs of validation rows: one number."""
+
+    @abstractmethod
     def losses(self, score: FloatArray, target: FloatArray) -> FloatArray:
         """Return the loss of every score: (K, N)."""
 
@@ -132,9 +149,13 @@ class Objective(ABC):
     def mean_loss(
         self, score: FloatArray, target: FloatArray, weight: FloatArray | None = None
     ) -> float:
-        """Return the mean over samples and outputs of the loss."""
+        """Return the mean over samples of the loss; of several outputs, of the sum of theirs."""
         losses = self.losses(score, target)
-        return float(np.average(losses.mean(axis=0), weights=weight))
+        return float(np.average(losses.sum(axis=0), weights=weight))
+
+    def curves(self, label: FloatArray, predicted: FloatArray) -> dict[str, Points]:
+        """Return points of curves that show how good predictions are, by name."""
+        return {}
 
     def targets(self, label: FloatArray) -> FloatArray:
         """Return what the scores are compared with, an output a row: (K, N)."""

@@ -10,7 +10,8 @@ import numpy as np
 
 from privet.arrays import FloatArray, IndexArray
 from privet.errors import DataError, ModelError, ParameterError
-from privet.terms.objective import Functions, Objective, SharedReal
+from privet.terms.metrics import Points, curves_of_two_classes, of_numbers, of_two_classes
+from privet.terms.objective import Functions, Losses, Objective, SharedReal
 
 MOST_CLASSES = 32
 """What a table costs grows with the classes."""
@@ -28,7 +29,7 @@ class Regression(Objective):
     even_start = False
     prediction_bits = 12
     metric = "rmse"
-    smaller_is_better = frozenset({"rmse"})
+    smaller_is_better = frozenset({"rmse", "mae"})
 
     def largest_sum(
         self,
@@ -86,6 +87,10 @@ class Regression(Objective):
         """Return the residual."""
         return score - target, None
 
+    def loss_on_shares(self, losses: Losses) -> SharedReal:
+        """Return half the squared error."""
+        return losses.half_squares()
+
     def losses(self, score: FloatArray, target: FloatArray) -> FloatArray:
         """Return half the squared error."""
         result: FloatArray = 0.5 * (score - target) ** 2
@@ -97,10 +102,8 @@ class Regression(Objective):
         return values
 
     def metrics(self, label: FloatArray, predicted: FloatArray) -> dict[str, float | None]:
-        """Return the root mean squared error."""
-        from sklearn.metrics import root_mean_squared_error
-
-        return {"rmse": float(root_mean_squared_error(label, predicted))}
+        """Return the errors, and R2."""
+        return of_numbers(label, predicted)
 
 
 class Classification(Objective):
@@ -115,6 +118,7 @@ class Classification(Objective):
     even_start = True  # all samples have one of two gradients
     prediction_bits = 10
     metric = "auc"
+    smaller_is_better = frozenset({"log_loss", "brier"})
     has_classes = True
 
     def largest_sum(
@@ -165,6 +169,10 @@ class Classification(Objective):
         p, slope = functions.sigmoid(score)
         return p - target, slope
 
+    def loss_on_shares(self, losses: Losses) -> SharedReal:
+        """Return the logistic loss."""
+        return losses.logistic()
+
     def losses(self, score: FloatArray, target: FloatArray) -> FloatArray:
         """Return the logistic loss."""
         result: FloatArray = np.logaddexp(0.0, score) - target * score
@@ -175,14 +183,12 @@ class Classification(Objective):
         return sigmoid(score[0])
 
     def metrics(self, label: FloatArray, predicted: FloatArray) -> dict[str, float | None]:
-        """Return the accuracy, and the area under the curve unless there is one class."""
-        from sklearn.metrics import accuracy_score, roc_auc_score
+        """Return metrics of the probabilities, and of the class that is likelier."""
+        return of_two_classes(label, predicted)
 
-        one_class = (label == label[0]).all()
-        return {
-            "accuracy": float(accuracy_score(label, likeliest(predicted))),
-            "auc": None if one_class else float(roc_auc_score(label, predicted)),
-        }
+    def curves(self, label: FloatArray, predicted: FloatArray) -> dict[str, Points]:
+        """Return curves of the probabilities."""
+        return curves_of_two_classes(label, predicted)
 
 
 class OneVsRest(Classification):
@@ -244,6 +250,10 @@ class OneVsRest(Classification):
             "log_loss": float(log_loss(label, predicted.T, labels=classes)),
             "auc": None if areas is None else float(np.mean(areas)),
         }
+
+    def curves(self, label: FloatArray, predicted: FloatArray) -> dict[str, Points]:
+        """Return none: each class would have its own."""
+        return {}
 
 
 def by_class(predicted: FloatArray) -> FloatArray:

@@ -92,10 +92,23 @@ class Params(Config):
         float, Field(gt=0, le=1, description="Share of the features that each table may test.")
     ] = 1.0
     """Each table draws others, by the same coin."""
+    validation: Annotated[
+        float,
+        Field(ge=0, lt=1, description="Share of the rows set aside to watch the loss on."),
+    ] = 0.0
+    """After every table the label's holder learns the loss on them. They are drawn by `seed`."""
+    patience: Annotated[
+        int | None,
+        Field(ge=1, description="Stop after so many tables without a smaller loss on these rows."),
+    ] = None
+    """The tables up to the smallest loss are kept. None: all tables are trained and kept."""
     seed: Annotated[
-        int, Field(ge=0, lt=1 << 32, description="Chooses the rows and features of each table.")
+        int,
+        Field(
+            ge=0, lt=1 << 32, description="Chooses rows and features that are drawn or set aside."
+        ),
     ] = 0
-    """What all public coins are tossed from."""
+    """What all public coins are tossed from: the same come up everywhere."""
 
     @model_validator(mode="after")
     def _has_an_objective(self) -> Self:

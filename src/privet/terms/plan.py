@@ -11,6 +11,7 @@ import numpy as np
 from privet.terms.draws import Draw, draw, draw_features, drawn_rows
 from privet.terms.objective import Objective
 from privet.terms.params import Params
+from privet.terms.validation import check_patience
 
 _Row = TypeVar("_Row")
 
@@ -40,6 +41,7 @@ class Plan:
     params: Params
     ownership: Ownership
     n_samples: int
+    """How many rows are trained on."""
     reveal_loss: bool = False
     """Whether all learn the loss that every table starts from."""
     explains: bool = False
@@ -51,11 +53,23 @@ class Plan:
     drawn for this training alone, and nothing is kept."""
     weighted: bool = False
     """Whether samples have weights, which the active participant alone knows."""
+    n_validation: int = 0
+    """How many rows come after them: they get scores, and are in no sum."""
+    reveal_validation: bool = False
+    """Whether the label's holder receives the predictions of validation rows at the end."""
+
+    def __post_init__(self) -> None:
+        check_patience(self.params, self.n_validation)
 
     @property
     def objective(self) -> Objective:
         """What is learned."""
         return self.params.objective
+
+    @property
+    def n_rows(self) -> int:
+        """How many rows have scores: those to train on, then those to validate with."""
+        return self.n_samples + self.n_validation
 
     @property
     def n_features(self) -> int:

@@ -11,7 +11,7 @@ import pytest
 from privet.arithmetic.rings import Z16, Z32, Z36, Z64, Ring
 from privet.arithmetic.shares import Share
 from privet.errors import ResultError
-from privet.gates.masked import mask, mask_one
+from privet.gates.masked import Masked, mask, mask_one
 from privet.gates.shrink import shrink
 from privet.runtime.runtime import Runtime
 from privet.suites.masked.bounds import Bounds
@@ -37,7 +37,7 @@ def settled(
             for k, (v, r) in enumerate(everything)
         ]
         bounds = Bounds(runtime)
-        found = []
+        found: list[Masked] = []
         for x, width, what in checks(*mask(runtime, *shares)):
             with runtime.step("check"):
                 found += bounds.check(x, width, what, mask.later(other))

@@ -8,6 +8,7 @@ protocol can compute.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
@@ -20,6 +21,7 @@ from privet.gates.tell import tell_all
 from privet.gates.threshold import compare, one, step, usual_digits
 from privet.runtime.runtime import Runtime
 
+_Opened = TypeVar("_Opened")
 _GROUP = 128  # comparisons are counted over Z8
 
 
@@ -39,9 +41,7 @@ class Bounds:
         self._runtime = runtime
         self._counted: list[_Counted] = []
 
-    def check(
-        self, values: Masked, width: int, what: str, beside: Later[list[Masked]]
-    ) -> list[Masked]:
+    def check(self, values: Masked, width: int, what: str, beside: Later[_Opened]) -> _Opened:
         """Compare masked values with zero, on the leading bits of their ring: none is below.
 
         With what else is opened then, which is returned.
@@ -55,7 +55,7 @@ class Bounds:
         self._counted.append(_Counted(within.sum_slices(ends), within.size, what))
         return others
 
-    def settle(self, beside: Later[list[Masked]]) -> list[Masked]:
+    def settle(self, beside: Later[_Opened]) -> _Opened:
         """Reveal what was compared; raise ResultError if something is out of its bounds.
 
         With what else is opened then, which is returned.

@@ -263,17 +263,17 @@ class Samples(Functions):
         return Sums(sums[0], sums[1] if len(sums) == 2 else None)
 
     def outcome(self, feature: int, bucket: int) -> Share:
-        """Return a share of the outcomes of a test, which its owner knows: (N,), to be masked.
+        """Return a share of the outcomes of a test, which its owner knows: (n_rows,), to be masked.
 
         -1 is somebody else's bucket. All know that of a level that tests nothing.
         """
         own = None
         if bucket >= 0 and feature in self._data.buckets:
             own = (self._data.buckets[feature] > bucket).astype(np.uint8)
-        return owned_share(self._runtime, own, (self._plan.n_samples,), Z1)
+        return owned_share(self._runtime, own, (self._plan.n_rows,), Z1)
 
     def split(self, fails: Masked) -> None:
-        """Split all nodes by masked outcomes: left children are masked.
+        """Split all nodes by the masked outcomes of their samples: left children are masked.
 
         This is the one large opening of a level.
         """
@@ -292,7 +292,7 @@ class Samples(Functions):
         self._outcomes.append(fails)
 
     def add_leaves(self, scores: Share, values: Masked) -> Share:
-        """Return scores with the values, (K, 2^D), of the leaves that samples reach."""
+        """Return scores with the values, (K, 2^D), of the leaves that rows reach."""
         outcomes = combine(stack, *self._outcomes)
         self._outcomes = []
         return scores + leaf_lookup(self._runtime, outcomes, values)

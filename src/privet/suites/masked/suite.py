@@ -19,6 +19,7 @@ from privet.gates.masked import mask, mask_one, signed_lift
 from privet.gates.outcomes import Z1, leaf_lookup, owned_share
 from privet.gates.reciprocal_series import reciprocal_series
 from privet.gates.sigmoid_series import LARGEST_SCORE, SCORE_BITS, coefficients
+from privet.gates.softplus_series import softplus_coefficients
 from privet.runtime.runtime import Runtime
 from privet.suites.masked import reasons
 from privet.suites.masked.bounds import Bounds
@@ -28,6 +29,7 @@ from privet.suites.masked.reciprocal import scaled
 from privet.suites.masked.samples import LOSS_BITS, Samples
 from privet.suites.masked.scales import Scales
 from privet.suites.masked.tournament import stages
+from privet.suites.masked.validation import Validation
 from privet.suites.suite import AppliedTests, Groups, OwnData, Reasons, Suite, TrainedTable
 from privet.terms.plan import Plan
 
@@ -39,6 +41,7 @@ class MaskedSuite(Suite):
     has_loss = True
     has_weights = True
     explains = True
+    has_validation = True
     publishes = True
     cuts = ("rounded", "exact", "hidden")
 
@@ -89,7 +92,7 @@ class MaskedSuite(Suite):
         waves = 3 * 2 * len(reciprocal_series(scales.ratio, scales.period).multiples)
         level = Z64.nbytes((waves, cuts * scales.sides))
         derived = reasons.memory(plan) if plan.explains else 0
-        return indicators + max(Z64.nbytes((vectors, plan.n_samples)) + level, derived)
+        return indicators + max(Z64.nbytes((vectors, plan.n_rows)) + level, derived)
 
     @classmethod
     def multiplications(cls, plan: Plan) -> int:
@@ -110,6 +113,7 @@ class MaskedSuite(Suite):
             "the tournament": stages(candidate_features(plan)[0]),
             **({"reasons": reasons.constants(plan.params.depth)} if plan.explains else {}),
             "what tables draw": [_digest(part) for part in plan.draw(0) if plan.draws],
+            **({"the loss": softplus_coefficients()} if plan.n_validation else {}),
         }
 
     def setup(self) -> None:
@@ -120,7 +124,7 @@ class MaskedSuite(Suite):
         self.scores = self._start_scores(scales.score_ring)
         indicators = publish(
             runtime,
-            self.data.buckets,
+            {j: rows[: plan.n_samples] for j, rows in self.data.buckets.items()},
             plan.ownership.features,
             self.data.shelf,
             cuts=plan.cuts,
@@ -131,6 +135,8 @@ class MaskedSuite(Suite):
         self._bounds = Bounds(runtime)
         self._samples = Samples(runtime, plan, scales, self.data, indicators, self._bounds)
         self._cuts = Cuts(runtime, plan, scales, self._bounds, self.data.min_gain)
+        if plan.n_validation:
+            self._validation = Validation(runtime, plan, self.data, self._bounds)
         if plan.weighted:
             with runtime.step("weights"):
                 self._samples.mask_weights()
@@ -173,6 +179,15 @@ class MaskedSuite(Suite):
         n_samples, stretch = self.plan.n_drawn, float(self._scales.units.stretch)
         scale = (1 << n_samples.bit_length()) / (n_samples << LOSS_BITS)
         return float(revealed[0]) * scale / stretch**2
+
+    def validation_loss(self) -> Share:
+        """Return the mean loss on validation rows."""
+        with self.runtime.step("validation"):
+            return self._validation.loss(self.scores[:, self.plan.n_samples :])
+
+    def validation_loss_of(self, revealed: RingArray) -> float:
+        """Return the mean that it stands for."""
+        return self._validation.loss_of(revealed)
 
     @classmethod
     def infer(cls, runtime: Runtime, tests: AppliedTests, leaf_values: Share) -> Share:

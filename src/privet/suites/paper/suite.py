@@ -50,6 +50,8 @@ class PaperSuite(Suite):
                 raise ParameterError(
                     f"{name}: the protocol paper has no such bound; leave it out, or use masked"
                 )
+        if plan.n_validation:
+            raise ParameterError("validation: the protocol paper has no loss; use masked")
         if plan.objective.outputs > 1:
             raise ParameterError(
                 f"protocol: paper has one score a sample, and {plan.objective.outputs} are needed, "

@@ -1,0 +1,92 @@
+"""How good predictions are: numbers, and curves for a report."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from privet.arrays import FloatArray
+
+Points = list[tuple[float, float]]
+MOST_POINTS = 200
+_CALIBRATION_BINS = 10
+
+
+def of_numbers(label: FloatArray, predicted: FloatArray) -> dict[str, float | None]:
+    """Return root mean squared and mean absolute error, and R2 unless the label is constant."""
+    from sklearn.metrics import mean_absolute_error, r2_score, root_mean_squared_error
+
+    constant = bool((label == label[0]).all())
+    return {
+        "rmse": float(root_mean_squared_error(label, predicted)),
+        "mae": float(mean_absolute_error(label, predicted)),
+        "r2": None if constant else float(r2_score(label, predicted)),
+    }
+
+
+def of_two_classes(label: FloatArray, predicted: FloatArray) -> dict[str, float | None]:
+    """Return metrics of probabilities of class 1; what ranks samples is none for one class.
+
+    `ks` is the largest difference between the shares of both classes above a threshold.
+    """
+    from sklearn.metrics import (
+        accuracy_score,
+        average_precision_score,
+        brier_score_loss,
+        log_loss,
+        roc_auc_score,
+    )
+
+    ranking: dict[str, float | None] = dict.fromkeys(("auc", "ks", "average_precision"))
+    if not (label == label[0]).all():
+        ranking = {
+            "auc": float(roc_auc_score(label, predicted)),
+            "ks": max(above for _, above in ks_curve(label, predicted)),
+            "average_precision": float(average_precision_score(label, predicted)),
+        }
+    return {
+        "accuracy": float(accuracy_score(label, predicted >= 0.5)),
+        **ranking,
+        "log_loss": float(log_loss(label, predicted, labels=[0.0, 1.0])),
+        "brier": float(brier_score_loss(label, predicted)),
+    }
+
+
+def curves_of_two_classes(label: FloatArray, predicted: FloatArray) -> dict[str, Points]:
+    """Return points of curves, at most 200 each; none, if there is one class alone.
+
+    `roc`: false and true positive rates. `precision_recall`: recall and precision. `ks`: the
+    threshold, and by how much more of class 1 than of class 0 is above it. `calibration`: the mean
+    prediction and the share of class 1, of ten groups of samples by their prediction.
+    """
+    from sklearn.metrics import precision_recall_curve, roc_curve
+
+    if (label == label[0]).all():
+        return {}
+    false, true, _ = roc_curve(label, predicted)
+    precision, recall, _ = precision_recall_curve(label, predicted)
+    return {
+        "roc": _thinned(false, true),
+        "precision_recall": _thinned(recall[::-1], precision[::-1]),
+        "ks": _thinned(*np.array(ks_curve(label, predicted)).T),
+        "calibration": _calibration(label, predicted),
+    }
+
+
+def ks_curve(label: FloatArray, predicted: FloatArray) -> Points:
+    """Return, for every threshold, by how much more of class 1 than of class 0 is above it."""
+    from sklearn.metrics import roc_curve
+
+    false, true, thresholds = roc_curve(label, predicted, drop_intermediate=False)
+    finite = np.minimum(thresholds, 1.0)  # the first threshold is one that nobody reaches
+    return list(zip(finite.tolist(), (true - false).tolist(), strict=True))
+
+
+def _calibration(label: FloatArray, predicted: FloatArray) -> Points:
+    groups = np.array_split(np.argsort(predicted, kind="stable"), _CALIBRATION_BINS)
+    return [(float(predicted[g].mean()), float(label[g].mean())) for g in groups if len(g)]
+
+
+def _thinned(x: FloatArray, y: FloatArray) -> Points:
+    """Return at most so many points, evenly chosen, the first and the last among them."""
+    chosen = np.unique(np.linspace(0, len(x) - 1, min(MOST_POINTS, len(x))).round().astype(int))
+    return list(zip(x[chosen].tolist(), y[chosen].tolist(), strict=True))

@@ -1,0 +1,190 @@
+"""The loss on validation rows, on shares: as in the clear, at the label's holder, at its cost."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from privet.arrays import FloatArray
+from privet.boosting.binning import BucketedColumns
+from privet.boosting.estimate import count, estimate
+from privet.boosting.part import join
+from privet.boosting.reference import grow
+from privet.boosting.trainer import Trial, train_federated, train_watched
+from privet.boosting.validation import stand_ins
+from privet.errors import DataError, ParameterError, ResultError
+from privet.runtime.counter import Cost
+from privet.runtime.roles import DEALER
+from privet.suites.masked.validation import Validation
+from privet.terms.params import Params
+from tests.boosting.test_federation import N, bucketed, columns, label_of, trial, within
+from tests.runtime.harness import check_count, measured, play
+
+V = 128
+
+
+def watched(task: str, **changes: Any) -> tuple[list[BucketedColumns], FloatArray, Params]:
+    x = columns(6)
+    label = label_of(x, "regression" if task == "three" else task)
+    if task == "three":
+        label = np.searchsorted(np.quantile(label, (1 / 3, 2 / 3)), label).astype(float)
+    if task == "regression":
+        label = 1000 * label + 70
+    values = {"tables": 4, "depth": 3, "buckets": 16, "learning_rate": 0.5, "validation": V / N}
+    learned = {"task": "classification", "classes": 3} if task == "three" else {"task": task}
+    return bucketed(x, [2, 1, 3], 16), label, Params.parse({**learned, **values, **changes})
+
+
+@pytest.mark.parametrize("task", ["regression", "classification", "three"])
+def test_losses_are_those_of_the_reference(task: str) -> None:
+    """To the rounding: a unit of the mean is 2^-16 or less, in the square of the label's unit."""
+    parties, label, params = watched(task)
+    plain = train_watched(parties, label, params)
+    found = train_federated(parties, label, params, "masked", reveal_validation=True)
+    assert (join(found.parts).feature == plain.model.feature).all()
+    unit = found.parts[-1].unit
+    assert unit is not None
+    step = 2.0**-16 * unit.scale**2
+    assert len(found.losses) == params.tables
+    # Leaf values differ by 2^-16 or so, and the loss by that times a mean residual below 1/4.
+    assert found.losses == pytest.approx(plain.losses, abs=0.75 * step)
+    assert [loss / step % 1 for loss in found.losses] == pytest.approx([0] * 4, abs=1e-6)
+    # And predictions of the rows, as the label's holder gets them.
+    rows = np.concatenate([stand_ins(party) for party in parties])[:, N - V :]
+    assert found.validation is not None
+    expected = join(found.parts).predict(rows)
+    assert np.abs(found.validation - expected).max() < unit.scale * 2.0**-10
+
+
+@pytest.mark.parametrize("task", ["regression", "classification"])
+def test_validation_rows_are_not_trained_on(task: str) -> None:
+    """Their labels change no table: not even the label's unit."""
+    parties, label, params = watched(task)
+    other = label.copy()
+    other[N - V :] = np.roll(label[N - V :], 1)
+    one, two = (train_federated(parties, y, params, "masked") for y in (label, other))
+    assert (join(one.parts).feature == join(two.parts).feature).all()
+    assert join(one.parts).leaf_values == pytest.approx(join(two.parts).leaf_values, abs=0.1)
+    assert one.parts[-1].unit == two.parts[-1].unit
+    assert one.losses != two.losses
+    assert grow(parties, label, params, n_validation=V).losses != one.losses
+
+
+def late(sizes: list[int], task: str, **changes: Any) -> tuple[Trial, list[Any]]:
+    """Return a trial whose last rows are set aside, without predictions of others."""
+    program, inputs = trial(sizes, 0, "masked", task=task, **changes)
+    federation = replace(program.federation, reveal_validation=True)
+    plan = federation.plan(N)
+    return Trial(federation, plan), [(own, None) for own, _ in inputs]
+
+
+@pytest.mark.parametrize("task", ["regression", "classification"])
+@pytest.mark.parametrize("n", [2, 3])
+def test_the_cost_is_as_computed(task: str, n: int) -> None:
+    program, inputs = late([2] * n, task, validation=V / N, patience=5)
+    views = play(program, n, inputs)
+    steps = check_count(program, views)
+    setup, table = count(program.federation, program.plan)
+    assert within(steps, "setup") == setup
+    assert within(steps, "table") == table * 2
+    cost = estimate(program.federation, program.plan)
+    assert measured(views) == Cost(cost.rounds, cost.online, cost.offline)
+    # Four rounds for the loss, of which one is revealed, and one to say whether to stop.
+    assert within(steps, "table/validation").rounds == 2 * 3
+    assert within(steps, "table/stop") == Cost(2, 2 * 4 * (n - 1))
+
+
+@pytest.mark.parametrize("task", ["regression", "classification"])
+def test_rows_to_watch_cost_less_than_rows_to_train_on(task: str) -> None:
+    """They are in no histogram, no indicator is published for them, and no child is opened."""
+    program, _ = late([2, 2], task, validation=0.5)
+    setup, table = count(program.federation, program.plan)
+    params = program.plan.params.model_copy(update={"validation": 0.0})
+    federation = replace(program.federation, params=params)
+    whole_setup, whole_table = count(federation, federation.plan(N))
+    assert setup.online < 0.6 * whole_setup.online
+    assert table.online < whole_table.online
+
+
+@pytest.mark.parametrize("task", ["regression", "classification"])
+def test_who_learns_what(task: str) -> None:
+    program, inputs = late([2, 2, 2], task, validation=V / N, patience=5)
+    views = play(program, 3, inputs)
+    for view in views:
+        found = [(e.what, e.to, e.count) for e in view.ledger.entries]
+        everybody = ("party1", "party2", "party3")
+        assert found.count(("validation loss", ("party3",), 1)) == 2
+        word = "number of tables to keep, or none yet"
+        assert found.count((word, (*everybody, DEALER), 1)) == 2
+        assert found.count(("predictions of validation rows", ("party3",), V)) == 1
+        assert {what for what, *_ in found} == {
+            *("split feature", "split bucket", "numbers within bounds", "validation loss"),
+            *(word, "predictions of validation rows"),
+        }
+    assert views[-1].result.losses
+    assert all(view.result.losses == [] and view.result.validation is None for view in views[:2])
+
+
+@pytest.mark.parametrize("task", ["regression", "classification"])
+@pytest.mark.parametrize("ahead", [False, True])
+def test_training_stops_with_the_best_tables(
+    task: str, ahead: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the dealer has dealt for all tables: the rest of its files is left."""
+    losses = iter([0.5, 0.4, 0.45, 0.6, 0.1])
+    monkeypatch.setattr(Validation, "loss_of", lambda *_: next(losses))
+    parties, label, params = watched(task, tables=9, patience=2)
+    found = train_federated(
+        parties, label, params, "masked", ahead=ahead, new_columns=None, network="memory"
+    )
+    assert [part.n_tables for part in found.parts] == [2, 2, 2]
+    assert len(found.losses) == 4
+    whole = train_watched(parties, label, params.model_copy(update={"patience": None})).model
+    assert (join(found.parts).feature == whole.feature[:2]).all()
+
+
+def test_the_reference_stops_as_early() -> None:
+    """A label of noise is learned by heart: its loss on other rows grows soon."""
+    parties, _, params = watched("classification", tables=30, patience=3, learning_rate=1.0)
+    label = np.random.default_rng(3).integers(0, 2, N).astype(float)
+    plain = train_watched(parties, label, params)
+    assert plain.model.n_tables == int(np.argmin(plain.losses)) + 1
+    assert len(plain.losses) == plain.model.n_tables + 3 < 30
+    found = train_federated(parties, label, params, "masked")
+    assert found.losses == pytest.approx(plain.losses, abs=1e-3)
+    assert join(found.parts).n_tables == plain.model.n_tables
+
+
+@pytest.mark.parametrize("task", ["regression", "classification"])
+def test_scores_out_of_bounds_end_it(task: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before any loss is revealed."""
+    parties, label, params = watched(task)
+    monkeypatch.setattr("privet.suites.masked.validation.LARGEST_SCORE", 1)
+    monkeypatch.setattr("privet.suites.masked.validation.LARGEST_RESIDUAL", 1)
+    with pytest.raises(ResultError, match=r"validation rows' (scores|residuals) of 1 and"):
+        train_federated(parties, label, params, "masked")
+
+
+def test_what_is_refused() -> None:
+    parties, label, params = watched("regression")
+    with pytest.raises(ParameterError, match="validation: the protocol paper"):
+        train_watched(parties, label, params, "paper")
+    without = params.model_copy(update={"validation": 0.0, "patience": 2})
+    with pytest.raises(ParameterError, match="patience"):
+        train_watched(parties, label, without, "masked")
+    outlier = label.copy()
+    outlier[-1] = 1e6
+    with pytest.raises(DataError, match="more than 8 times"):
+        train_watched(parties, outlier, params, "masked")
+
+
+def test_rows_that_come_from_elsewhere() -> None:
+    """The last rows are validation rows, whatever share of all they are."""
+    parties, label, params = watched("classification")
+    params = params.model_copy(update={"validation": 0.0, "patience": 9})
+    plain = train_watched(parties, label, params, n_validation=100)
+    found = train_watched(parties, label, params, "masked", n_validation=100)
+    assert found.losses == pytest.approx(plain.losses, abs=1e-4)

@@ -1,0 +1,93 @@
+"""Validation rows: the same everywhere, and enough of them; when there are tables enough."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from privet.errors import DataError, ParameterError
+from privet.terms.params import Params
+from privet.terms.plan import Ownership, Plan
+from privet.terms.validation import (
+    best_of,
+    check_split,
+    count_validation,
+    rows_in_order,
+    tables_to_keep,
+)
+
+
+def params(validation: float = 0.25, seed: int = 0, task: str = "regression") -> Params:
+    return Params(task=task, validation=validation, seed=seed)
+
+
+def test_rows_are_drawn_by_the_seed_alone() -> None:
+    """Literally, since every participant must draw the same ones."""
+    assert rows_in_order(12, params()).tolist() == [1, 2, 3, 5, 6, 8, 9, 10, 11, 0, 4, 7]
+    assert rows_in_order(12, params(seed=1)).tolist() != rows_in_order(12, params()).tolist()
+
+
+@pytest.mark.parametrize(("rows", "share"), [(1000, 0.2), (7, 0.5), (3, 0.33)])
+def test_training_rows_come_first_and_all_keep_their_order(rows: int, share: float) -> None:
+    order = rows_in_order(rows, params(share))
+    count = count_validation(rows, params(share))
+    assert count == round(share * rows)
+    assert sorted(order) == list(range(rows))
+    assert (np.diff(order[: rows - count]) > 0).all()
+    assert (np.diff(order[rows - count :]) > 0).all()
+
+
+def test_without_validation_nothing_moves() -> None:
+    assert rows_in_order(5, params(0.0)).tolist() == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(("rows", "share"), [(10, 0.01), (4, 0.9), (2, 0.5)])
+def test_too_few_rows(rows: int, share: float) -> None:
+    with pytest.raises(DataError, match="at least 2 and 1"):
+        count_validation(rows, params(share))
+
+
+def test_patience_needs_validation_rows() -> None:
+    impatient = Params(task="regression", patience=3)
+    with pytest.raises(ParameterError, match=r"patience: 3 tables .* set validation"):
+        Plan(impatient, Ownership((0, 1), 1), 10)
+    Plan(impatient, Ownership((0, 1), 1), 10, n_validation=2)
+
+
+@pytest.mark.parametrize(
+    ("task", "label", "complaint"),
+    [
+        ("classification", [0, 1, 0, 1, 1], "validation rows are of one class"),
+        ("classification", [1, 1, 1, 0, 1], "without the 2 validation rows, .* single class"),
+        ("regression", [5, 5, 5, 7, 9], "without the 2 validation rows, .* constant"),
+        ("regression", [-1, 0, 1, 0.5, 8.1], "more than 8 times as far from 0"),
+    ],
+)
+def test_labels_that_cannot_be_split(task: str, label: list[float], complaint: str) -> None:
+    with pytest.raises(DataError, match=complaint):
+        check_split(params(task=task), np.array(label, dtype=float), 2)
+
+
+def test_labels_that_can() -> None:
+    check_split(params(task="classification"), np.array([0.0, 1.0, 0.0, 1.0]), 2)
+    check_split(params(), np.array([-1.0, 0.0, 1.0, 8.0, -8.0]), 2)
+    check_split(params(), np.array([1.0]), 0)
+
+
+def test_the_best_is_the_first_of_equal_ones() -> None:
+    assert best_of([3.0, 1.0, 2.0, 1.0]) == 2
+
+
+@pytest.mark.parametrize(
+    ("losses", "kept"),
+    [
+        ([3.0], 0),
+        ([3.0, 2.0, 2.5], 0),
+        ([3.0, 2.0, 2.5, 2.0], 2),  # two tables without a smaller one
+        ([3.0, 2.0, 2.5, 1.9], 0),
+        ([5.0, 4.0, 3.0, 2.0, 1.0], 5),  # all are trained
+        ([5.0, 4.0, 3.0, 2.0, 2.5], 4),
+    ],
+)
+def test_when_to_stop(losses: list[float], kept: int) -> None:
+    assert tables_to_keep(losses, patience=2, tables=5) == kept

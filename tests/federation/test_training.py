@@ -147,7 +147,7 @@ def last_common(local: LocalFederation) -> int:
 
 def stages(local: LocalFederation, name: str) -> list[Path]:
     """Return the stages that a participant has."""
-    return list((local.part(name).parent / "rehearsal.checkpoints").glob("0*"))
+    return list((local.part(name).parent / "rehearsal.checkpoints").glob("*.scores"))
 
 
 @pytest.mark.parametrize("protocol", ["masked", "paper"])

@@ -412,14 +412,25 @@ def two_stages() -> Any:
     return mock.patch("privet.suites.masked.candidates.stages", stages)
 
 
+def _longer(program: Training, data: list[Any], tables: int) -> tuple[Training, list[Any]]:
+    """Return the same training of more tables, of which later ones need not be clear."""
+    params = program.plan.params.model_copy(update={"tables": tables})
+    return replace(program, plan=replace(program.plan, params=params)), data
+
+
 def uniform_cases(protocol: str) -> list[tuple[Any, list[Any]]]:
     """Return trainings and predictions whose every step opens enough to be tested."""
     tasks: tuple[str, str] = ("regression", "classification")
     if protocol == "masked":
-        found = [training(protocol, task, 3, 0, tables=16, **ALL_TERMS) for task in tasks]
+        terms: dict[str, Any] = {"reveal_loss": True, "explains": True}
+        found = [training(protocol, task, 3, 0, tables=16, **terms) for task in tasks]
     else:
         found = [training(protocol, task, 3, 0, tables=2) for task in tasks]
     predictions = [prediction(protocol, 3, 0, 1, sizes=(30,) * 8)]
-    if protocol == "masked":
-        predictions.append(prediction(protocol, 3, 0, 1, sizes=(10,) * 4, explain="feature"))
-    return [*found, *predictions]
+    if protocol != "masked":
+        return [*found, *predictions]
+    predictions.append(prediction(protocol, 3, 0, 1, sizes=(10,) * 4, explain="feature"))
+    # With validation rows one number a table is rounded: of so many tables, enough to be tested.
+    watch: dict[str, Any] = {"watched": True, "reveal_validation": True}
+    watched = [_longer(*training("masked", task, 3, 0, **watch), tables=64) for task in tasks]
+    return [*found, *predictions, *watched]

@@ -49,6 +49,12 @@ def test_everything_is_uniform(protocol: str, case: int) -> None:
         assert_uniform(perform(program, data, Randomness("uniform")))
 
 
+@pytest.mark.parametrize("case", [3, 4], ids=["regression", "classification"])
+def test_validation_rows(case: int) -> None:
+    program, data = uniform_cases("masked")[case]
+    assert_uniform(perform(program, data, Randomness("uniform")))
+
+
 @pytest.mark.parametrize("task", TASKS)
 def test_a_training_of_two(task: str) -> None:
     program, data = training("masked", task, 2, 0, tables=16, **ALL_TERMS)

@@ -134,10 +134,11 @@ def deal_files(
 ) -> list[Path]:
     """Deal for a training before anybody is there; return the participants' files."""
     plan = federation.plan(samples)
-    if plan.reveal_validation and plan.params.patience is not None:
+    if plan.params.patience is not None and (plan.reveal_validation or plan.explains):
         raise ParameterError(
-            "reveal_validation: nobody knows ahead when a training with patience will end, so its "
-            "last step cannot be dealt for: leave one of the two out, or have the dealer be there"
+            "patience: nobody knows ahead when a training will end that stops early, so what follows "
+            "it (reveal_validation, explain) cannot be dealt for: leave one of them out, or have "
+            "the dealer be there"
         )
     program = training_program(federation, plan, done, None, aligned=job.align)
     terms = Work.of(job, federation, samples, done).model_dump()

@@ -19,7 +19,8 @@ from privet.boosting.federation import Federation, PartyData
 from privet.boosting.inference import Query, predict, tell_unit
 from privet.boosting.model import Feature, Model
 from privet.boosting.part import LabelUnit, ModelPart, join
-from privet.boosting.trainer import Trial, train, train_federated
+from privet.boosting.trainer import train, train_federated
+from privet.boosting.trial import Trial
 from privet.errors import ModelError, ParameterError
 from privet.runtime.counter import Cost, cost_of
 from privet.runtime.launcher import simulate

@@ -25,7 +25,8 @@ from privet.data.kinds import Content, Kind
 from privet.files.catboost_file import borders_of, save_catboost, to_catboost
 from privet.files.input_note import KEY, input_note
 from privet.files.onnx_file import INPUT, save_onnx, to_onnx
-from privet.terms.objectives import OBJECTIVES, Classification, by_class, likeliest
+from privet.terms.metrics import by_class, likeliest
+from privet.terms.objectives import OBJECTIVES, Classification
 from privet.terms.params import Params
 
 CASES = {

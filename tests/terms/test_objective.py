@@ -11,11 +11,10 @@ from hypothesis import strategies as st
 from privet import DataError, ModelError, ParameterError
 from privet.arithmetic.rings import Z64, signed
 from privet.arithmetic.shares import Share
+from privet.terms.metrics import by_class, likeliest
 from privet.terms.objective import Functions, Objective, SharedReal
 from privet.terms.objectives import (
     OBJECTIVES,
-    by_class,
-    likeliest,
     objective_of,
     objective_with,
     sigmoid,

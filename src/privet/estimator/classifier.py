@@ -17,7 +17,8 @@ from privet.errors import DataError
 from privet.estimator.base import FederatedEstimator
 from privet.estimator.given import label_column, weight_column
 from privet.estimator.watched import only_pair
-from privet.terms.objectives import MOST_CLASSES, by_class, likeliest
+from privet.terms.metrics import by_class, likeliest
+from privet.terms.objectives import MOST_CLASSES
 from privet.terms.params import spelled_out
 
 

@@ -136,9 +136,9 @@ def deal_files(
     plan = federation.plan(samples)
     if plan.params.patience is not None and (plan.reveal_validation or plan.explains):
         raise ParameterError(
-            "patience: nobody knows ahead when a training will end that stops early, so what follows "
-            "it (reveal_validation, explain) cannot be dealt for: leave one of them out, or have "
-            "the dealer be there"
+            "patience: nobody knows ahead when a training will end that stops early, so what "
+            "follows it (reveal_validation, explain) cannot be dealt for: leave one of them out, "
+            "or have the dealer be there"
         )
     program = training_program(federation, plan, done, None, aligned=job.align)
     terms = Work.of(job, federation, samples, done).model_dump()

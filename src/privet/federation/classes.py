@@ -12,7 +12,7 @@ from privet.federation.messages import pack, receive, send, unpack
 from privet.files.job import Job
 from privet.files.part_file import PartFile
 from privet.runtime.party import Party
-from privet.terms.objectives import by_class, likeliest
+from privet.terms.metrics import by_class, likeliest
 from privet.transport.channel import Channel
 
 

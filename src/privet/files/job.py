@@ -113,19 +113,16 @@ class Job(Config):
             raise ValueError(
                 f'participants: exactly one has role = "active", and here {len(active)} have'
             )
-        if self.reveal_loss and not SUITES[self.protocol].has_loss:
-            raise ValueError(f"reveal_loss: the protocol {self.protocol} has no loss; use masked")
-        if self.weighted and not SUITES[self.protocol].has_weights:
-            raise ValueError(f"weighted: the protocol {self.protocol} has no weights; use masked")
-        if self.explain and not SUITES[self.protocol].explains:
-            raise ValueError(
-                f"explain: the protocol {self.protocol} derives no contributions; use masked"
-            )
+        suite = SUITES[self.protocol]
+        for key, able, lack in (
+            ("reveal_loss", suite.has_loss, "has no loss"),
+            ("weighted", suite.has_weights, "has no weights"),
+            ("explain", suite.explains, "derives no contributions"),
+            ("keep_indicators", suite.publishes, "publishes none"),
+        ):
+            if getattr(self, key) and not able:
+                raise ValueError(f"{key}: the protocol {self.protocol} {lack}; use masked")
         self._check_validation(self.hyper_parameters())
-        if self.keep_indicators and not SUITES[self.protocol].publishes:
-            raise ValueError(
-                f"keep_indicators: the protocol {self.protocol} publishes none; use masked"
-            )
         if self.ids.only_aligned and not self.align:
             raise ValueError(f"ids.{self.ids.only_aligned[0]}: is for jobs that say align = true")
         cuts_of(self.protocol, self.cuts)
@@ -140,9 +137,7 @@ class Job(Config):
     def _check_validation(self, params: Params) -> None:
         """Raise ValueError or ParameterError for what does not go without validation rows."""
         if self.reveal_validation and not params.validation:
-            raise ValueError(
-                "reveal_validation: there are no validation rows; set validation in params"
-            )
+            raise ValueError("reveal_validation: there are no validation rows; set validation")
         if params.validation and not SUITES[self.protocol].has_validation:
             raise ValueError(
                 f"params.validation: the protocol {self.protocol} has no loss; use masked"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from privet.arrays import FloatArray
+from privet.arrays import FloatArray, IndexArray
 
 Points = list[tuple[float, float]]
 MOST_POINTS = 200
@@ -90,3 +90,35 @@ def _thinned(x: FloatArray, y: FloatArray) -> Points:
     """Return at most so many points, evenly chosen, the first and the last among them."""
     chosen = np.unique(np.linspace(0, len(x) - 1, min(MOST_POINTS, len(x))).round().astype(int))
     return list(zip(x[chosen].tolist(), y[chosen].tolist(), strict=True))
+
+
+def of_several_classes(label: FloatArray, predicted: FloatArray) -> dict[str, float | None]:
+    """Return accuracy, log-loss, and the mean area under the curve of a class and the rest.
+
+    Of probabilities (K, N); the last one where every class has a sample.
+    """
+    from sklearn.metrics import accuracy_score, log_loss, roc_auc_score
+
+    classes = np.arange(len(predicted))
+    everything = bool(np.isin(classes, label).all())
+    areas = [roc_auc_score(label == k, predicted[k]) for k in classes] if everything else None
+    return {
+        "accuracy": float(accuracy_score(label, likeliest(predicted))),
+        "log_loss": float(log_loss(label, predicted.T, labels=classes)),
+        "auc": None if areas is None else float(np.mean(areas)),
+    }
+
+
+def by_class(predicted: FloatArray) -> FloatArray:
+    """Return the probability of each class, (N, K), from what an objective predicts of classes."""
+    if predicted.ndim == 1:
+        return np.stack((1.0 - predicted, predicted), axis=1)
+    return np.ascontiguousarray(predicted.T)
+
+
+def likeliest(predicted: FloatArray) -> IndexArray:
+    """Return the class of each sample: the last one, of several that are alike."""
+    probabilities = by_class(predicted)
+    last = probabilities.shape[1] - 1
+    result: IndexArray = last - np.argmax(probabilities[:, ::-1], axis=1)
+    return result

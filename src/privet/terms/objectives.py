@@ -8,9 +8,15 @@ from fractions import Fraction
 
 import numpy as np
 
-from privet.arrays import FloatArray, IndexArray
+from privet.arrays import FloatArray
 from privet.errors import DataError, ModelError, ParameterError
-from privet.terms.metrics import Points, curves_of_two_classes, of_numbers, of_two_classes
+from privet.terms.metrics import (
+    Points,
+    curves_of_two_classes,
+    of_numbers,
+    of_several_classes,
+    of_two_classes,
+)
 from privet.terms.objective import Functions, Losses, Objective, SharedReal
 
 MOST_CLASSES = 32
@@ -236,39 +242,12 @@ class OneVsRest(Classification):
         return result
 
     def metrics(self, label: FloatArray, predicted: FloatArray) -> dict[str, float | None]:
-        """Return accuracy, log-loss, and the mean area under the curve of a class and the rest.
-
-        The last one where every class has a sample.
-        """
-        from sklearn.metrics import accuracy_score, log_loss, roc_auc_score
-
-        classes = np.arange(self.outputs)
-        everything = bool(np.isin(classes, label).all())
-        areas = [roc_auc_score(label == k, predicted[k]) for k in classes] if everything else None
-        return {
-            "accuracy": float(accuracy_score(label, likeliest(predicted))),
-            "log_loss": float(log_loss(label, predicted.T, labels=classes)),
-            "auc": None if areas is None else float(np.mean(areas)),
-        }
+        """Return metrics of the probabilities of all classes."""
+        return of_several_classes(label, predicted)
 
     def curves(self, label: FloatArray, predicted: FloatArray) -> dict[str, Points]:
         """Return none: each class would have its own."""
         return {}
-
-
-def by_class(predicted: FloatArray) -> FloatArray:
-    """Return the probability of each class, (N, K), from what an objective predicts of classes."""
-    if predicted.ndim == 1:
-        return np.stack((1.0 - predicted, predicted), axis=1)
-    return np.ascontiguousarray(predicted.T)
-
-
-def likeliest(predicted: FloatArray) -> IndexArray:
-    """Return the class of each sample: the last one, of several that are alike."""
-    probabilities = by_class(predicted)
-    last = probabilities.shape[1] - 1
-    result: IndexArray = last - np.argmax(probabilities[:, ::-1], axis=1)
-    return result
 
 
 def _mean(values: FloatArray, weight: FloatArray | None) -> float:

@@ -13,7 +13,8 @@ from privet.boosting.binning import BucketedColumns
 from privet.boosting.estimate import count, estimate
 from privet.boosting.part import join
 from privet.boosting.reference import grow
-from privet.boosting.trainer import Trial, train_federated, train_watched
+from privet.boosting.trainer import train_federated, train_watched
+from privet.boosting.trial import Trial
 from privet.boosting.validation import stand_ins
 from privet.errors import DataError, ParameterError, ResultError
 from privet.runtime.counter import Cost

@@ -11,19 +11,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from privet.arithmetic.fixed_point import FixedPoint
 from privet.arithmetic.rings import Ring, integers_modulo
 from privet.arithmetic.shares import Elements, Share, stack
 from privet.arrays import Indices
 from privet.gates.gate import Later, alone
 from privet.gates.histogram import Indicators, Products, histogram
 from privet.gates.masked import (
-    Lifted,
     Masked,
     Meanwhile,
     combine,
     constant,
-    lift,
     mask,
     mask_one,
     signed_lift,
@@ -37,6 +34,7 @@ from privet.runtime.runtime import Runtime
 from privet.suites.masked.bounds import Bounds
 from privet.suites.masked.residuals import squares_room
 from privet.suites.masked.scales import Scales
+from privet.suites.masked.weights import Weights
 from privet.suites.suite import OwnData
 from privet.terms.draws import Draw
 from privet.terms.objective import Functions, SharedReal
@@ -97,25 +95,17 @@ class Samples(Functions):
         self._products = Products(runtime, indicators)
         self._unchecked: Masked | None = None
         """Scores that a series was evaluated at."""
-        self._weight: Lifted | None = None
-        """The weights, (1, 1, N), if there are any."""
+        self._weights: Weights | None = None
         self._curvature: Masked | None = None
         """The second derivatives of all rows, (K, 1, N), where they are 1 or the weights."""
         if plan.objective.unit_curvature:
             self._curvature = self._ones()
 
-    def mask_weights(self) -> None:
-        """Mask the weights of all samples, once for all tables: one opening."""
-        runtime, own = self._runtime, self._data.weight
-        bits, ring = self._scales.units.weights
-        encoded = None
-        if own is not None:
-            encoded = FixedPoint(bits).encode(own).astype(ring.dtype).reshape(1, 1, -1)
-        share = owned_share(runtime, encoded, (1, 1, self._plan.n_samples), ring)
-        masked = mask_one(runtime, share)
-        self._weight = lift(runtime, masked)
+    def weigh(self, weights: Weights) -> None:
+        """Let samples count by weights, in all tables."""
+        self._weights = weights
         if self._curvature is not None:
-            self._curvature = masked
+            self._curvature = weights.masked
 
     def begin_table(self, draw: Draw, target: Share, score: Share) -> None:
         """Mask the derivatives of the samples that are drawn, (K, 1, N) each.
@@ -136,7 +126,7 @@ class Samples(Functions):
             )
             derivatives = [SharedReal(_rows(x.share), x.bits) for x in found if x is not None]
             widths = [(units.g_bits, units.g_ring), (units.h_bits, units.h_ring)]
-            if self._weight is None:
+            if self._weights is None:
                 opening = self._narrowed(derivatives, widths, self._products.begin)
                 self._masked = self._with_scores_checked(opening)
                 self._residual = (self._masked[0], units.g_bits)
@@ -145,11 +135,14 @@ class Samples(Functions):
                 masked = self._with_scores_checked(self._narrowed(derivatives, finer))
                 self._residual = (masked[0], finer[0][0])
                 with runtime.step("weights"):
-                    weighted = [self._weigh(x, finer[k][0]) for k, x in enumerate(masked)]
+                    weighted = [
+                        self._weights.times(x, bits, self._rows)
+                        for x, (bits, _) in zip(masked, finer, strict=False)
+                    ]
                     opening = self._narrowed(weighted, widths, self._products.begin)
                     self._masked = alone(runtime, opening)
             if self._curvature is not None:
-                rows = self._rows if self._weight is not None else slice(None)
+                rows = self._rows if self._weights is not None else slice(None)
                 self._masked.append(self._curvature.map(lambda a: a[:, :, rows]))
 
     def _narrowed(
@@ -169,13 +162,6 @@ class Samples(Functions):
             bits.append(guard)
             rings.append(ring)
         return shrink.later(*rows, bits=bits, rings=rings, meanwhile=meanwhile)
-
-    def _weigh(self, x: Masked, bits: int) -> SharedReal:
-        """Return derivatives times weights."""
-        assert self._weight is not None
-        factors = [signed_lift(self._runtime, x), self._weight.take(self._rows)]
-        product = polynomial(self._runtime, factors, [(1, (0, 1))])
-        return SharedReal(product, bits + self._scales.units.weights[0])
 
     def _with_scores_checked(self, opening: Later[list[Masked]]) -> list[Masked]:
         """Open something, and check scores, if the series of the sigmoid was used, on the way.
@@ -229,7 +215,7 @@ class Samples(Functions):
         with runtime.step("loss"):
             residual, fraction = self._residual
             lifted = [signed_lift(runtime, residual)]
-            if self._weight is not None:
+            if self._weights is not None:
                 lifted.append(signed_lift(runtime, self._masked[0]))
             squares = polynomial(runtime, lifted, [(1, (0, len(lifted) - 1))])
             # The sum, divided by a power of two near N, and later by what is left.

@@ -30,6 +30,7 @@ from privet.suites.masked.samples import LOSS_BITS, Samples
 from privet.suites.masked.scales import Scales
 from privet.suites.masked.tournament import stages
 from privet.suites.masked.validation import Validation
+from privet.suites.masked.weights import Weights
 from privet.suites.suite import AppliedTests, Groups, OwnData, Reasons, Suite, TrainedTable
 from privet.terms.plan import Plan
 
@@ -139,7 +140,8 @@ class MaskedSuite(Suite):
             self._validation = Validation(runtime, plan, self.data, self._bounds)
         if plan.weighted:
             with runtime.step("weights"):
-                self._samples.mask_weights()
+                weights = Weights(runtime, scales.units, self.data.weight, plan.n_samples)
+                self._samples.weigh(weights)
         if plan.objective.unit_curvature and not plan.draws:
             self._cuts.keep_root(*self._samples.root_curvature())
 

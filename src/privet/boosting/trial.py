@@ -1,0 +1,72 @@
+"""A training and what follows it, as the program of a simulation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from privet.arrays import FloatArray
+from privet.boosting.federation import Federation, PartyData
+from privet.boosting.federation import train as train_on_shares
+from privet.boosting.inference import ExplainBy, Query, predict, predict_explained, tell_unit
+from privet.boosting.part import ModelPart
+from privet.boosting.reasons import Explanation
+from privet.boosting.validation import predict_validation
+from privet.runtime.runtime import Runtime
+from privet.terms.plan import Plan
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A training, and a prediction of other samples with its model: the program of a simulation."""
+
+    federation: Federation
+    plan: Plan
+    n_new: int = 0
+    explain: ExplainBy | None = None
+    """By what the predictions are explained, if they are."""
+
+    def __call__(
+        self, runtime: Runtime, data: tuple[PartyData, FloatArray | None] | None
+    ) -> TrialResult:
+        """Run as one participant, or as the dealer."""
+        own, new = (None, None) if data is None else data
+        trained = train_on_shares(runtime, self.federation, self.plan, own)
+        part, losses = trained.part, list(trained.losses)
+        validation = predict_validation(runtime, self.federation, self.plan, trained, own)
+        if not self.n_new:
+            return TrialResult(part, losses=losses, validation=validation)
+        federation, plan = self.federation, self.plan
+        query = Query(
+            protocol=federation.protocol,
+            objective=plan.objective,
+            shape=(trained.tables, plan.params.depth, self.n_new),
+            active=federation.active,
+            recipient=federation.active,
+            prediction_bits=federation.prediction_bits,
+            explain=self.explain,
+            n_features=plan.n_features,
+        )
+        unit = tell_unit(runtime, query, part)
+        predictions, explanation = None, None
+        if self.explain is None:
+            predictions = predict(runtime, query, federation.parties, part, new, unit)
+        else:
+            found = predict_explained(runtime, query, federation.parties, part, new, unit)
+            if found is not None:
+                predictions, explanation = found.predictions, found.explanation
+        return TrialResult(part, predictions, explanation, losses, validation)
+
+
+@dataclass(frozen=True)
+class TrialResult:
+    """What one participant has at the end of a trial."""
+
+    part: ModelPart | None
+    predictions: FloatArray | None = None
+    """At the active participant."""
+    explanation: Explanation | None = None
+    """Of the scores behind them, there."""
+    losses: list[float] = field(default_factory=list)
+    """On validation rows, after each table that was trained: at the active participant."""
+    validation: FloatArray | None = None
+    """The predictions of validation rows, if they are revealed: at the active participant."""

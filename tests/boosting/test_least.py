@@ -225,8 +225,8 @@ def test_gains_are_those_of_the_tests_that_were_chosen(task: str, draws: dict[st
     params = Params.parse({"task": task, "tables": 3, "depth": 3, "buckets": 16, **draws})
     seen: list[float] = []
 
-    def watched(sums: Any, chosen: Params, counts: Any = None) -> tuple[int, int]:
-        test = original(sums, chosen, counts)
+    def watched(sums: Any, chosen: Params, *rest: Any) -> tuple[int, int]:
+        test = original(sums, chosen, *rest)
         before = reference.nothing_tested(sums, chosen)
         seen.append(before - float(reference.candidate_scores(sums, chosen)[test]))
         return test

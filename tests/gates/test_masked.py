@@ -28,7 +28,7 @@ from privet.gates.outcomes import Z1, keep, leaf_lookup, owned_share
 from privet.gates.pick import pick
 from privet.gates.polynomial import polynomial
 from privet.gates.reciprocal_series import HIGH, LOW, reciprocal_series
-from privet.gates.rounding import borrowing, exact_quotient, round_off
+from privet.gates.rounding import borrowing, divide_exactly, exact_quotient, round_off
 from privet.gates.series import SCALE_BITS, Series, fourier
 from privet.gates.shrink import shrink
 from privet.gates.sigmoid_series import HARMONICS, SCORE_BITS, coefficients, sigmoid_series
@@ -966,6 +966,24 @@ def test_round_off(n: int, bits: int) -> None:
         found, cost, _ = on_shares(body, [(x.astype(np.int32).view(np.uint32), Z32)], n)
         assert (signed(found) == np.floor(x / 2**bits + 0.5) * 2**bits).all()
     assert cost == opened(n, (Z8, len(x))) + dealt((Z32, len(x) << bits))
+
+
+@pytest.mark.parametrize("n", [2, 3])
+@pytest.mark.parametrize("bits", [1, 2, 8, 13])
+def test_divide_exactly(n: int, bits: int) -> None:
+    """Halves go up, whatever the shares: a function of the value alone, which keeps order."""
+    rng = np.random.default_rng(3)
+    near = np.arange(-40, 41) << max(0, bits - 2)
+    values = np.concatenate([near, near + 1, rng.integers(-(1 << 40), 1 << 40, size=300)])
+    values = values[np.abs(values) < (1 << 30) << bits]
+
+    def body(runtime: Runtime, share: Share) -> Share:
+        return divide_exactly(runtime, share, bits, Z32)
+
+    found, cost, _ = on_shares(body, [(Z64.array(values), Z64)], n)
+    expected = np.floor_divide(values + (1 << (bits - 1)), 1 << bits)
+    assert (found.astype(np.int32) == expected).all()
+    assert cost.rounds == 2
 
 
 @pytest.mark.parametrize("n", PARTIES)

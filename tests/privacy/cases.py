@@ -217,8 +217,10 @@ def _is_clear(
     """
     gaps = []
 
-    def best_test(sums: FloatArray, params: Params, counts: Sequence[int]) -> tuple[int, int]:
-        scores = reference.candidate_scores(sums, params)
+    def best_test(
+        sums: FloatArray, params: Params, counts: Sequence[int], monotone: IndexArray
+    ) -> tuple[int, int]:
+        scores = reference.candidate_scores(sums, params, monotone)
         scores[np.arange(scores.shape[1]) >= np.array(counts)[:, None]] = np.inf
         by_feature = np.sort(scores, axis=1)
         best = np.sort(by_feature[:, 0])

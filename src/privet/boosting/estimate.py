@@ -52,9 +52,9 @@ def estimate(federation: Federation, plan: Plan, done: int = 0) -> Estimate:
 
 
 def _total(federation: Federation, plan: Plan, done: int) -> Cost:
-    """Return what is left of a training costs: tables that draw the same numbers of cuts, alike."""
+    """Return what is left of a training costs: tables that draw alike features, alike."""
     setup, total = Cost(), Cost()
-    found: dict[tuple[int, ...], Cost] = {}
+    found: dict[tuple[tuple[int, int], ...], Cost] = {}
     for number in range(done, plan.params.tables):
         drawn = plan.drawn_cuts(number)
         if drawn not in found:

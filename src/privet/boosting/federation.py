@@ -22,12 +22,14 @@ from privet.boosting.part import GUARD_BITS, LabelUnit, ModelPart
 from privet.boosting.watching import Watch
 from privet.errors import DataError, ParameterError
 from privet.gates.histogram import Shelf
+from privet.gates.rounding import divide_exactly
 from privet.gates.truncate import drop_bits
 from privet.runtime.runtime import Runtime
 from privet.suites.masked.suite import MaskedSuite
 from privet.suites.paper.suite import PaperSuite
 from privet.suites.suite import OwnData, Suite, TrainedTable
 from privet.terms.cuts import Cuts, check_some
+from privet.terms.monotone import Monotone, settled
 from privet.terms.params import Params
 from privet.terms.plan import Ownership, Plan
 from privet.terms.validation import count_validation
@@ -71,6 +73,8 @@ class Federation:
     """What all were told of each feature's number of cuts; None: nothing."""
     weighted: bool = False
     """Whether samples have weights, which the active party alone knows."""
+    monotone: Monotone = ()
+    """Which way scores may move as features grow, if some may not move both ways."""
 
     @property
     def fraction_bits(self) -> int:
@@ -107,6 +111,7 @@ class Federation:
             explains=self.explains,
             cut_counts=self.cut_counts,
             kept=kept,
+            monotone=settled(self.monotone, len(owners), self.params.objective),
         )
         self.suite.check(plan)
         return plan
@@ -177,9 +182,8 @@ def train(
        and, with patience, says whether to stop, and how many tables to keep.
     4. If all agreed on that: derive what features contribute to scores.
 
-    After `done` tables of an earlier training, which is the same at all, participants go on from
-    the `state` that it had then, under fresh masks. `on_state` is called after every table.
-    `keeping` goes with a plan that has indicators kept.
+    After `done` tables of an earlier training, the same at all, participants go on from the `state`
+    it had then, under fresh masks. `keeping` goes with a plan that has indicators kept.
 
     Reveals: what the suite's `train_table` reveals; the loss to all, if they agreed on that; what
     `Watch` reveals. The numbers of cuts in the plan were told before.
@@ -201,31 +205,27 @@ def train(
         keep = watch.keep(done) if done else 0
         if not keep:
             suite.setup()
-    drop = federation.suite.encoding.fraction_bits - federation.fraction_bits
-    if state is not None:
+    if state is not None and not keep:
         assert state.part.n_tables == done
-        if not keep:
-            ring = suite.scores.ring
-            suite.scores = Share(state.scores.astype(ring.dtype), ring)
+        ring = suite.scores.ring
+        suite.scores = Share(state.scores.astype(ring.dtype), ring)
     part, thresholds = None, {}
     if data is not None:
         columns = data.columns
         part = _no_tables(federation, plan, columns.owner, unit) if state is None else state.part
         thresholds = plan.ownership.by_feature(runtime.index, list(columns.thresholds))
     while not keep:
-        number = done
-        with runtime.step("table", number):
-            table = suite.train_table(number)
+        with runtime.step("table", done):
+            table = suite.train_table(done)
             loss = _reveal_loss(runtime, suite, table)
+            leaves = _kept_leaves(runtime, federation, plan, table)
             watch.look(suite)
-        # Once, when a table is trained: so predictions never differ when asked again.
-        leaves = drop_bits(runtime, table.leaf_values, drop, Z32)
         if part is not None:
             part = part.extended(replace(table, leaf_values=leaves), thresholds)
             if on_state is not None:
                 scores = suite.scores.part.astype(np.uint64)
                 on_state(TrainingState(part, scores, loss, tuple(watch.losses)))
-        done = number + 1
+        done += 1
         runtime.progress(done)
         keep = watch.keep(done)
     part = None if part is None else part.truncated(keep)
@@ -235,11 +235,23 @@ def train(
     return Trained(keep, part, tuple(watch.losses))
 
 
+def _kept_leaves(
+    runtime: Runtime, federation: Federation, plan: Plan, table: TrainedTable
+) -> Share:
+    """Return leaf values as they are kept, rounded once: so predictions never differ later.
+
+    Where features are constrained, exactly: what is in order stays so.
+    """
+    drop = federation.suite.encoding.fraction_bits - federation.fraction_bits
+    if plan.monotone:
+        return divide_exactly(runtime, table.leaf_values, drop, Z32)
+    return drop_bits(runtime, table.leaf_values, drop, Z32)
+
+
 def _reveal_loss(runtime: Runtime, suite: Suite, table: TrainedTable) -> float | None:
     if table.loss is None:
         return None
-    everybody = range(runtime.n_parties)
-    revealed = runtime.reveal(table.loss, list(everybody), "training loss")
+    revealed = runtime.reveal(table.loss, range(runtime.n_parties), "training loss")
     return None if revealed is None else suite.loss_of(revealed)
 
 

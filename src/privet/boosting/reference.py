@@ -36,9 +36,10 @@ def train(
     weight: FloatArray | None = None,
     on_table: OnTable | None = None,
     cut_counts: Sequence[int] | None = None,
+    monotone: Sequence[int] = (),
 ) -> Model:
     """Train a model on the columns of all parties, seen together; see `grow`."""
-    return grow(parties, label, params, weight, on_table, cut_counts).model
+    return grow(parties, label, params, weight, on_table, cut_counts, monotone=monotone).model
 
 
 def grow(
@@ -49,12 +50,14 @@ def grow(
     on_table: OnTable | None = None,
     cut_counts: Sequence[int] | None = None,
     n_validation: int = 0,
+    monotone: Sequence[int] = (),
 ) -> Grown:
     """Train a model on the columns of all parties, seen together.
 
     Weights of the rows that are trained on are in means, as `relative_weights` makes them. Where
-    numbers of cuts are given, each feature has so many candidates; otherwise B - 1. The last
-    `n_validation` rows are not trained on: with patience, their loss says how many tables to keep.
+    numbers of cuts are given, each feature has so many candidates; otherwise B - 1. Where
+    constraints are given, each feature has one (`terms.monotone`). The last `n_validation` rows are
+    not trained on: with patience, their loss says how many tables to keep.
 
     1. Start every row at the base score.
     2. For each table: derive the loss at the current scores; grow the table on the rows and
@@ -71,6 +74,7 @@ def grow(
 
     counts = np.full(len(buckets), params.candidates) if cut_counts is None else cut_counts
     counts = np.asarray(counts, dtype=np.intp)
+    signs = np.array(monotone or [0] * len(buckets), dtype=np.intp)
 
     shape = (params.tables, params.depth)
     feature, bucket = np.empty(shape, dtype=np.intp), np.empty(shape, dtype=np.intp)
@@ -84,7 +88,9 @@ def grow(
         if weight is not None:
             g, h = g * weight[rows], h * weight[rows]
         drawn = buckets[features, :n_samples][:, rows]
-        tests, values = grow_table(drawn, summable(g), summable(h), params, counts[features])
+        tests, values = grow_table(
+            drawn, summable(g), summable(h), params, counts[features], signs[features]
+        )
         feature[table], bucket[table] = np.arange(len(buckets))[features][tests[0]], tests[1]
         feature[table, tests[1] == params.candidates] = 0  # where nothing is tested
         leaf_values[table] = values
@@ -127,6 +133,7 @@ def grow_table(
     h: FloatArray,
     params: Params,
     cut_counts: Sequence[int] | IndexArray | None = None,
+    monotone: IndexArray | None = None,
 ) -> tuple[tuple[IndexArray, IndexArray], FloatArray]:
     """Grow one table on derivatives (K, N).
 
@@ -138,6 +145,7 @@ def grow_table(
        passing samples are summed again: a right child is its parent less its left sibling.
     3. A leaf value is the Newton step of its samples, times the learning rate; or 0, if their
        second derivatives add up to less than `min_child_weight`.
+    4. Leaf values are put in the order of the constraints, if there are any.
     """
     n_samples = g.shape[1]
     node = np.zeros(n_samples, dtype=np.intp)
@@ -146,7 +154,7 @@ def grow_table(
     everything = np.ones(n_samples, dtype=np.bool_)
     sums = bucket_sums(buckets, everything, node, 1, g, h, params.buckets)
     for level in range(params.depth):
-        features[level], cuts[level] = best_test(sums, params, cut_counts)
+        features[level], cuts[level] = best_test(sums, params, cut_counts, monotone)
         passes = buckets[features[level]] <= cuts[level]
         if level + 1 < params.depth:
             left = bucket_sums(buckets, passes, node, 1 << level, g, h, params.buckets)
@@ -160,7 +168,24 @@ def grow_table(
     )
     counted = total_h >= params.min_child_weight
     values: FloatArray = -params.learning_rate * total_g / (total_h + params.l2) * counted
+    if monotone is not None:
+        values = in_order(values, np.where(cuts == params.candidates, 0, monotone[features]))
     return (features, cuts), values
+
+
+def in_order(values: FloatArray, signs: Sequence[int] | IndexArray) -> FloatArray:
+    """Return leaf values, (K, 2^D), in the order that each level's test asks for.
+
+    For each level: where of two leaves that differ in its outcome alone the values are in the wrong
+    order, both take their mean. No later level undoes it (docs/decisions/0034-monotone.md).
+    """
+    shape = values.shape
+    for level, sign in enumerate(signs):
+        low, high = np.moveaxis(values.reshape(len(values), 1 << level, 2, -1), 2, 0)
+        wrong = (high - low) * sign < 0
+        mean = (low + high) / 2
+        values = np.stack([np.where(wrong, mean, side) for side in (low, high)], axis=2)
+    return values.reshape(shape)
 
 
 def bucket_sums(
@@ -187,14 +212,17 @@ def bucket_sums(
 
 
 def best_test(
-    sums: FloatArray, params: Params, cut_counts: Sequence[int] | IndexArray | None = None
+    sums: FloatArray,
+    params: Params,
+    cut_counts: Sequence[int] | IndexArray | None = None,
+    monotone: IndexArray | None = None,
 ) -> tuple[int, int]:
     """Return the feature and the bucket of the least score, the lowest ones among equals.
 
     If it gains less than `min_gain`, return the first feature and its last bucket: everything
     passes.
     """
-    scores = candidate_scores(sums, params)
+    scores = candidate_scores(sums, params, monotone)
     if cut_counts is not None:
         scores[np.arange(scores.shape[1]) >= np.array(cut_counts)[:, None]] = np.inf
     if params.min_gain and nothing_tested(sums, params) < scores.min():
@@ -209,14 +237,24 @@ def nothing_tested(sums: FloatArray, params: Params) -> float:
     return float(impurity(nodes, params).sum()) - params.min_gain
 
 
-def candidate_scores(sums: FloatArray, params: Params) -> FloatArray:
+def candidate_scores(
+    sums: FloatArray, params: Params, monotone: IndexArray | None = None
+) -> FloatArray:
     """Return the score of every feature and cut: (n_features, n_buckets - 1).
 
-    A side whose second derivatives add up to less than `min_child_weight` adds nothing.
+    A side whose second derivatives add up to less than `min_child_weight` adds nothing. A node
+    whose sides' Newton steps are in the wrong order adds what it would if it was not split.
     """
     left = np.cumsum(sums, axis=4)[..., :-1]
-    right = sums.sum(axis=4, keepdims=True) - left
+    total = sums.sum(axis=4, keepdims=True)
+    right = total - left
     both = impurity(left, params) + impurity(right, params)
+    if monotone is not None and monotone.any():
+        # The right step less the left one, -G/y each, times both y.
+        (left_g, left_h), (right_g, right_h) = left, right
+        rise = left_g * (right_h + params.l2) - right_g * (left_h + params.l2)
+        wrong = rise * monotone[:, None, None, None] < 0
+        both = np.where(wrong, impurity(total, params), both)
     result: FloatArray = both.sum(axis=(1, 2))
     return result
 

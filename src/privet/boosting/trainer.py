@@ -18,6 +18,7 @@ from privet.boosting.trial import Trial
 from privet.errors import DataError, ParameterError
 from privet.runtime.launcher import Outcome, simulate
 from privet.terms.cuts import Cuts, check_some, told_cuts
+from privet.terms.monotone import settled
 from privet.terms.params import Params
 from privet.terms.validation import check_patience, check_split, count_validation
 from privet.terms.weights import usable_weights
@@ -40,9 +41,12 @@ def train(
     on_table: reference.OnTable | None = None,
     cuts: Cuts | None = None,
     weight: FloatArray | None = None,
+    monotone: Sequence[int] = (),
 ) -> Model:
     """Train a model; see `train_watched`."""
-    return train_watched(parties, label, params, protocol, on_table, cuts, weight=weight).model
+    return train_watched(
+        parties, label, params, protocol, on_table, cuts, weight=weight, monotone=monotone
+    ).model
 
 
 def train_watched(
@@ -54,12 +58,14 @@ def train_watched(
     cuts: Cuts | None = None,
     n_validation: int | None = None,
     weight: FloatArray | None = None,
+    monotone: Sequence[int] = (),
 ) -> reference.Grown:
     """Check that the parties' columns and the label fit together, then train a model on them.
 
     The last `n_validation` rows are set aside; if it is None, as many as the parameters say. With
     the model come the losses on them, after each table. `weight` says how much each of the others
-    counts, relative to the rest.
+    counts, relative to the rest, and `monotone` which way scores may move as each feature of all
+    parties grows.
 
     `cuts` says what all learn of the numbers of cuts, if it is not the protocol's own choice; in
     the clear, the same candidates take part.
@@ -71,7 +77,9 @@ def train_watched(
         n_validation = check_parties(parties, label, params, protocol, n_validation)
         counts = cut_counts(parties, params, cuts_of(DEFAULT_PROTOCOL, cuts))
         own = _relative(weight, label, n_validation, params)
-        grown = reference.grow(parties, label, params, own, on_table, counts, n_validation)
+        n_features = sum(len(party.names) for party in parties)
+        signs = settled(monotone, n_features, params.objective)
+        grown = reference.grow(parties, label, params, own, on_table, counts, n_validation, signs)
     else:
         found = train_federated(
             parties,
@@ -80,6 +88,7 @@ def train_watched(
             protocol,
             cuts=cuts,
             weight=weight,
+            monotone=monotone,
             on_table=on_table,
             n_validation=n_validation,
         )
@@ -125,6 +134,7 @@ def train_federated(
     *,
     cuts: Cuts | None = None,
     weight: FloatArray | None = None,
+    monotone: Sequence[int] = (),
     network: str = "memory",
     dealer_link: str = "own",
     ahead: bool = False,
@@ -155,6 +165,7 @@ def train_federated(
         explains=explain is not None,
         reveal_validation=reveal_validation,
         cut_counts=cut_counts(parties, params, cuts_of(protocol, cuts)),
+        monotone=tuple(monotone),
     )
     plan = federation.plan(len(label), n_validation=n_validation)
     if on_estimate is not None:

@@ -78,6 +78,21 @@ class Masked:
             return Masked(_shifted(self.public, drop), Elements.unknown(self.shape, self.ring))
         return Masked(self.public, _shifted(self.mask, drop))
 
+    def low_bits(self, bits: int) -> Masked:
+        """Return what is public less the mask, each modulo 2^bits: for comparisons alone.
+
+        It is negative where the value's low bits took from its high ones. A participant's share of
+        the mask cannot be shortened so, and is not needed there.
+        """
+        if self.public.known:
+            return Masked(_reduced(self.public, bits), Elements.unknown(self.shape, self.ring))
+        return Masked(self.public, _reduced(self.mask, bits))
+
+    def lifted(self) -> Lifted:
+        """Return the value as a lifted one over its own ring, where it wraps around as ever."""
+        minus = Elements(self.ring.array(-1), self.ring)
+        return Lifted(self.public, (self.mask,), (minus,))
+
     def share(self, runtime: Runtime) -> Share:
         """Return the value as an additive share; the first participant adds what is public."""
         if not (self.public.known and self.mask.known):
@@ -128,6 +143,15 @@ class Lifted:
         """Add a public number."""
         return Lifted(_plus(self.public, constant), self.masks, self.coefficients)
 
+    def __sub__(self, other: Lifted) -> Lifted:
+        coefficients = (*self.coefficients, *(-c for c in other.coefficients))
+        return Lifted(self.public - other.public, (*self.masks, *other.masks), coefficients)
+
+    def map(self, operation: Callable[[Elements], Elements]) -> Lifted:
+        """Return the value under a linear operation on elements, such as indexing."""
+        coefficients = tuple(operation(c) if c.shape else c for c in self.coefficients)
+        return Lifted(operation(self.public), tuple(map(operation, self.masks)), coefficients)
+
     def times(self, constant: int) -> Lifted:
         """Multiply by a public number."""
         scaled = tuple(c * constant for c in self.coefficients)
@@ -135,9 +159,7 @@ class Lifted:
 
     def take(self, last: Indices) -> Lifted:
         """Return some positions of the last axis."""
-        coefficients = tuple(c[..., last] if c.shape else c for c in self.coefficients)
-        masks = tuple(mask[..., last] for mask in self.masks)
-        return Lifted(self.public[..., last], masks, coefficients)
+        return self.map(lambda a: a[..., last])
 
     def share(self, runtime: Runtime) -> Share:
         """Return the value as an additive share; the first participant adds what is public."""
@@ -157,6 +179,12 @@ def _shifted(x: Elements, drop: int) -> Elements:
     if not x.known:
         return x
     return Elements(x.ring.reduce(x.array) >> x.ring.dtype.type(drop), x.ring)
+
+
+def _reduced(x: Elements, bits: int) -> Elements:
+    if not x.known:
+        return x
+    return Elements(x.array & x.ring.dtype.type((1 << bits) - 1), x.ring)
 
 
 class Mask(OpeningGate):

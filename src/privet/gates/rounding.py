@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from privet.arithmetic.rings import Z8, Ring, RingArray
-from privet.arithmetic.shares import Elements, Share
-from privet.gates.gate import Gate, Later
-from privet.gates.masked import Masked, lift
+from privet.arithmetic.rings import Z8, Z64, Ring, RingArray, integers_modulo
+from privet.arithmetic.shares import Share
+from privet.gates.gate import Gate, Later, alone
+from privet.gates.masked import Masked, lift, mask_one
 from privet.gates.threshold import Comparison, compare, one, step, usual_digits
 from privet.runtime.counter import Counter
 from privet.runtime.dealer import Dealer
@@ -86,29 +86,38 @@ def borrowing(x: Masked, bits: int) -> Later[Comparison]:
     Whether the low bits of what is public reach those of the mask. Without their top bits, both
     are numbers of one bit more, whose difference has a sign.
     """
-    mask = Elements.unknown(x.shape, x.ring) if x.public.known else _low_bits(x.mask, bits)
     return compare.later(
-        Masked(_low_bits(x.public, bits), mask),
+        x.low_bits(bits),
         thresholds=(0,),
         width=bits + 1,
         digits=usual_digits(bits + 1),
     )
 
 
-def exact_quotient(runtime: Runtime, x: Masked, bits: int, reached: Comparison) -> Share:
-    """Return a masked value 0 <= x < 2^(w-1) divided by 2^bits and rounded down, over Z64.
+def exact_quotient(
+    runtime: Runtime, x: Masked, bits: int, reached: Comparison, ring: Ring = Z64
+) -> Share:
+    """Return a masked value 0 <= x < 2^(w-1) divided by 2^bits and rounded down.
 
     `lift` divides what is public and the mask, each rounded down; where the low bits of the one do
     not reach those of the other (`borrowing`), that is one too many.
 
     Cost: no opening. Reveals: nothing. Error: none: the result is a function of x alone.
     """
-    parts = lift(runtime, x, shift=bits)
+    parts = lift(runtime, x, shift=bits, ring=ring)
     borrowed = step(runtime, reached, one(runtime, x.shape, parts.ring), factors=(-1, 0))
     return parts.share(runtime) + borrowed
 
 
-def _low_bits(x: Elements, bits: int) -> Elements:
-    if not x.known:
-        return x
-    return Elements(x.array & x.ring.dtype.type((1 << bits) - 1), x.ring)
+def divide_exactly(runtime: Runtime, x: Share, bits: int, ring: Ring) -> Share:
+    """Divide shared values by 2^bits, rounded to the nearest, halves up, into a smaller ring.
+
+    Equal values stay equal, and no two change their order: the result is a function of x alone.
+
+    Cost: two openings. Reveals: nothing. Error: none.
+    """
+    if not bits:
+        return x.to_ring(ring)
+    wide = integers_modulo(ring.bits + bits)
+    masked = mask_one(runtime, x.to_ring(wide)) + (1 << (bits - 1))
+    return exact_quotient(runtime, masked, bits, alone(runtime, borrowing(masked, bits)), ring)

@@ -238,14 +238,17 @@ def one(runtime: Runtime, shape: tuple[int, ...], ring: Ring) -> Lifted:
 
 
 @lru_cache(maxsize=64)
-def usual_digits(width: int) -> int:
-    """Return the number of digits for which the dealer deals least: tables, and a byte a bit."""
+def usual_digits(width: int, factor_bits: int = 8) -> int:
+    """Return the number of digits for which the dealer deals least: tables, and bits for `step`.
+
+    Of each bit, what is multiplied with it: a byte, if only answers are counted.
+    """
 
     def dealt(digits: int) -> int:
         tables = (
             _table_ring(j, digits).bits << n for j, (_, n) in enumerate(_places(width, digits))
         )
-        return sum(tables) + 8 * (1 << (digits - 1))
+        return sum(tables) + factor_bits * (1 << (digits - 1))
 
     shortest = -(-(width - 1) // _LONGEST_DIGIT)
     return min(range(shortest, min(8, width - 1) + 1), key=dealt)

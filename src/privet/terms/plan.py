@@ -9,6 +9,7 @@ from typing import TypeVar
 import numpy as np
 
 from privet.terms.draws import Draw, draw, draw_features, drawn_rows
+from privet.terms.monotone import Monotone
 from privet.terms.objective import Objective
 from privet.terms.params import Params
 from privet.terms.validation import check_patience
@@ -57,6 +58,8 @@ class Plan:
     """How many rows come after them: they get scores, and are in no sum."""
     reveal_validation: bool = False
     """Whether the label's holder receives the predictions of validation rows at the end."""
+    monotone: Monotone = ()
+    """Which way scores may move as features grow, if some may not move both ways."""
 
     def __post_init__(self) -> None:
         check_patience(self.params, self.n_validation)
@@ -103,7 +106,9 @@ class Plan:
         """Return the rows and features that a table is trained on."""
         return draw(self.params, self.n_samples, self.cuts, table)
 
-    def drawn_cuts(self, table: int) -> tuple[int, ...]:
-        """Return how many cuts each feature has that a table may test."""
+    def drawn_cuts(self, table: int) -> tuple[tuple[int, int], ...]:
+        """Return how many cuts each feature has that a table may test, and its constraint."""
         features = draw_features(self.params, self.cuts, table)
-        return tuple(np.array(self.cuts)[features].tolist())
+        signs = self.monotone or (0,) * self.n_features
+        found = np.array([self.cuts, signs])[:, features].tolist()
+        return tuple(zip(*found, strict=True))

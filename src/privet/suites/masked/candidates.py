@@ -36,6 +36,10 @@ class Candidates:
     """Of their tournament."""
     carried: npt.NDArray[np.int64]
     """What they carry through it: for all, a feature; for its owner, the bucket."""
+    constrained: IndexArray
+    """Which of the cuts are of constrained features: (M,)."""
+    whole: IndexArray
+    """The constrained features: each is scored once more, as if it did not split nodes."""
 
     @classmethod
     def of(cls, plan: Plan, features: Indices, n_parties: int) -> Candidates:
@@ -54,7 +58,21 @@ class Candidates:
         carried[0] = feature + 1
         owner = np.array(owners)[feature]
         carried[1 + owner, np.arange(len(owner))] = bucket + 1
-        return cls(feature, bucket, stages(counts), carried)
+        signs = np.array([*(plan.monotone or [0] * plan.n_features), 0])
+        constrained = np.flatnonzero(signs[feature])
+        whole = np.unique(feature[constrained])
+        return cls(feature, bucket, stages(counts), carried, constrained, whole)
+
+    @property
+    def scored(self) -> IndexArray:
+        """The feature of everything that is scored: of all cuts, and of what does not split."""
+        return np.concatenate([self.feature, self.whole])
+
+    @property
+    def whole_of(self) -> IndexArray:
+        """Where constrained cuts find what is scored of nodes that they do not split: (M,)."""
+        found = np.searchsorted(self.whole, self.feature[self.constrained])
+        return len(self.feature) + found
 
 
 def candidate_features(plan: Plan) -> tuple[tuple[int, ...], tuple[int, ...]]:

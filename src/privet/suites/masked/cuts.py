@@ -12,13 +12,11 @@ import numpy as np
 
 from privet.arithmetic.rings import integers_modulo
 from privet.arithmetic.shares import Share, concatenate, stack
-from privet.gates.gate import Later, alone
 from privet.gates.masked import Lifted, Masked, combine, constant, lift, mask, mask_one, signed_lift
 from privet.gates.outcomes import owned_share
 from privet.gates.pick import pick
 from privet.gates.polynomial import polynomial
 from privet.gates.series import Integers
-from privet.gates.shrink import shrink
 from privet.gates.square import square
 from privet.gates.threshold import Comparison, step
 from privet.gates.truncate import drop_bits
@@ -30,13 +28,9 @@ from privet.suites.masked.candidates import (
     handicaps,
     raised_by,
 )
-from privet.suites.masked.reciprocal import (
-    classify,
-    lifted_y,
-    normalised,
-    reciprocal,
-    scaled,
-)
+from privet.suites.masked.leaves import leaf_values
+from privet.suites.masked.monotone import constrained_scores, rises
+from privet.suites.masked.reciprocal import classify, normalised, reciprocal, scaled
 from privet.suites.masked.samples import Sums, siblings
 from privet.suites.masked.scales import SQUARE_BITS, Scales
 from privet.suites.masked.tournament import best
@@ -150,27 +144,43 @@ class Cuts:
         assert self._g is not None
         assert self._h is not None
         g = self._g.sides
+        rising = self._rises()
         if sums.h is None:
             assert self._root is not None
             _, classes, z = self._root
             with runtime.step("squares"):
-                squares = mask_one(runtime, self._squares(classes, g))
+                squares, *rise = mask(runtime, self._squares(classes, g), *rising)
         else:
             h = self._h.sides
             with runtime.step("class"):
                 classes = classify(runtime, scales, h)
             with runtime.step("squares"):
                 m = normalised(runtime, scales, classes, h)
-                shares = [m, self._squares(classes, g), *self._coarse_squares(classes, g)]
-                masked_m, squares, *coarse = mask(runtime, *shares)
+                shares = [m, self._squares(classes, g), *rising]
+                more = self._coarse_squares(classes, g)
+                masked_m, squares, *rest = mask(runtime, *shares, *more)
+                rise, coarse = rest[: len(rising)], rest[len(rising) :]
             with runtime.step("reciprocal"):
                 z_share = reciprocal(runtime, scales, masked_m, self._lowered)
                 masked_z = self._check_squares(coarse, z_share)
                 z = lift(runtime, masked_z)
         lifted = signed_lift(runtime, squares)
-        scores = polynomial(runtime, [lifted, z], [(1, (0, 1))]).sum((0, 2, 3))
-        scores = drop_bits(runtime, scores, *scales.compared)
+        by_node = polynomial(runtime, [lifted, z], [(1, (0, 1))]).sum(0)
+        if rise:
+            with runtime.step("order"):
+                scores = constrained_scores(runtime, scales, self._candidates, by_node, rise[0])
+        else:
+            scores = drop_bits(runtime, by_node.sum((1, 2)), *scales.compared)
         return scores + self._raised(scores) if self._plan.params.min_gain else scores
+
+    def _rises(self) -> list[Share]:
+        """Return what tells whether constrained cuts keep their constraints, if there are any."""
+        cuts = self._candidates.constrained
+        if not len(cuts):
+            return []
+        signs = np.array(self._plan.monotone)[self._candidates.feature[cuts]]
+        sums = [(x.left.map(lambda a: a[cuts]), x.total) for x in (self._g, self._h) if x]
+        return [rises(self._runtime, self._scales, signs, *sums)]
 
     def _raised(self, scores: Share) -> Share:
         """Return a share of what the last score, that of testing nothing, is raised by.
@@ -199,10 +209,11 @@ class Cuts:
             self._h = self._h.with_siblings(parents[1])
 
     def _with_nothing(self, left: Masked, total: Masked) -> _Sums:
-        """Return sums with those of testing nothing, if it is a candidate: all is left of it."""
-        if self._plan.params.min_gain:
-            one_more = total.map(lambda a: a.reshape(1, *a.shape))
-            left = combine(concatenate, left, one_more)
+        """Return sums with those of not splitting, as often as it is scored: all is left of it."""
+        more = len(self._candidates.scored) - len(left.mask)
+        if more:
+            whole = total.map(lambda a: a.broadcast_to((more, *a.shape)))
+            left = combine(concatenate, left, whole)
         return _Sums(left, total)
 
     def _squares(self, classes: Comparison, g: Masked) -> Share:
@@ -237,7 +248,7 @@ class Cuts:
     def _handicap(self, *, first: bool) -> Integers:
         """Return what the scores of all cuts are multiplied with."""
         by_feature = scaled(handicaps(self._plan, first=first))
-        return by_feature[self._candidates.feature].reshape(1, -1, 1, 1)
+        return by_feature[self._candidates.scored].reshape(1, -1, 1, 1)
 
     def chosen(self, feature: int, bucket: int) -> Share:
         """Return a share of 1 at the cut of a test, which its owner knows, and 0 elsewhere: (C,).
@@ -254,53 +265,20 @@ class Cuts:
     def leaf_values(self, chosen: Masked, residuals: list[Masked]) -> Masked:
         """Return the values of leaves, (K, 2^D), in the units and the ring of scores.
 
-        1. The sums of left leaves are those of the last level at the cut that was chosen; right
-           ones are what is left of their parents'.
-        2. -G / y, times the learning rate: G P times a reciprocal, rounded at random.
-        3. |G| <= w y for the largest weight w, or training ends; so if anything else of this table
-           was out of its bounds, such as its residuals, if they are to be checked.
+        With constraints, both have D bits fewer. The sums of left leaves are those of the last
+        level at the cut that was chosen; right ones are what is left of their parents'.
         """
-        runtime, scales = self._runtime, self._scales
         assert self._g is not None
         assert self._h is not None
-        with runtime.step("leaves"):
-            h_ring = scales.units.h_ring
+        with self._runtime.step("leaves"):
+            h_ring = self._scales.units.h_ring
             short = chosen.map(lambda a: a.to_ring(h_ring))
-            sums = [self._leaf_sums(chosen, self._g), self._leaf_sums(short, self._h)]
-            g, h = self._with_residuals_checked(residuals, mask.later(*sums))
-            classes = classify(runtime, scales, h)
-            m = normalised(runtime, scales, classes, h)
-            numerator = step(
-                runtime, classes, signed_lift(runtime, g), factors=scales.thresholds.factors
+            g, h = self._leaf_sums(chosen, self._g), self._leaf_sums(short, self._h)
+            return leaf_values(
+                self._runtime, self._plan, self._scales, self._bounds, g, h, residuals
             )
-            masked_m, masked_g, room = mask(runtime, m, numerator, self._room(g, h))
-            drop, product_drop, factor = scales.leaf_value
-            z_share = reciprocal(runtime, scales, masked_m, scaled([factor]))
-            what = f"leaf values of {float(scales.largest_weight * scales.rate):g} and more in size"
-            (z,) = self._bounds.check(room, room.ring.bits, what, mask.later(z_share))
-            factors = [signed_lift(runtime, masked_g, shift=drop), lift(runtime, z)]
-            product = polynomial(runtime, factors, [(-1, (0, 1))])
-            rounding = shrink.later(product, bits=[product_drop], rings=[scales.score_ring])
-            (values,) = self._bounds.settle(rounding)
-            return values
-
-    def _with_residuals_checked(
-        self, room: list[Masked], opening: Later[list[Masked]]
-    ) -> list[Masked]:
-        """Open something, and check the room of residuals, if there is any, on the way."""
-        if not room:
-            return alone(self._runtime, opening)
-        what = "errors of the rows drawn for a table, larger than those that training started from"
-        return self._bounds.check(room[0], room[0].ring.bits, what, opening)
 
     def _leaf_sums(self, chosen: Masked, sums: _Sums) -> Share:
-        left = pick(self._runtime, chosen, sums.left)
+        left = pick(self._runtime, chosen, sums.left[: len(chosen.mask)])
         rest = sums.total.share(self._runtime) - left
         return stack([left, rest], axis=2).reshape(len(left), -1)
-
-    def _room(self, g: Masked, h: Masked) -> Share:
-        """Return by how much G and -G are within the largest weight times y: none is negative."""
-        of_y, of_g, ring = self._scales.weight_check
-        y = lifted_y(self._runtime, self._scales, h, ring).share(self._runtime) * of_y
-        size = signed_lift(self._runtime, g, ring=ring).share(self._runtime) * of_g
-        return stack([y + size, y - size])

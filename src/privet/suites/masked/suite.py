@@ -25,6 +25,7 @@ from privet.suites.masked import reasons
 from privet.suites.masked.bounds import Bounds
 from privet.suites.masked.candidates import candidate_features, handicaps
 from privet.suites.masked.cuts import Cuts
+from privet.suites.masked.monotone import RiseScale, in_order
 from privet.suites.masked.reciprocal import scaled
 from privet.suites.masked.samples import LOSS_BITS, Samples
 from privet.suites.masked.scales import Scales
@@ -113,6 +114,7 @@ class MaskedSuite(Suite):
             "ties": [scaled(handicaps(plan, first=first)).tolist() for first in (True, False)],
             "the tournament": stages(candidate_features(plan)[0]),
             **({"reasons": reasons.constants(plan.params.depth)} if plan.explains else {}),
+            **({"the order of sides": str(RiseScale.of(scales))} if plan.monotone else {}),
             "what tables draw": [_digest(part) for part in plan.draw(0) if plan.draws],
             **({"the loss": softplus_coefficients()} if plan.n_validation else {}),
         }
@@ -171,6 +173,11 @@ class MaskedSuite(Suite):
                         )
                     samples.remember(fails)
         values = cuts.leaf_values(chosen, residuals)
+        if plan.monotone:
+            with runtime.step("order"):
+                signs = np.array(plan.monotone)[features]
+                signs[buckets == plan.params.candidates] = 0  # where nothing is tested
+                values = in_order(runtime, values, signs.tolist())
         with runtime.step("update"):
             self.scores = samples.add_leaves(self.scores, values)
             leaves = signed_lift(runtime, values).share(runtime)

@@ -33,34 +33,30 @@ class PaperSuite(Suite):
     @classmethod
     def check(cls, plan: Plan) -> None:
         """Refuse what the paper has not, and sums at which SDiv does not converge."""
-        if plan.reveal_loss:
-            raise ParameterError("reveal_loss: the protocol paper has no loss; use masked")
-        if plan.weighted:
-            raise ParameterError("weighted: the protocol paper has no weights; use masked")
-        if plan.explains:
-            raise ParameterError("explain: the protocol paper derives no contributions; use masked")
-        for name in ("subsample", "colsample"):
-            if getattr(plan.params, name) < 1:
-                raise ParameterError(
-                    f"{name}: the protocol paper trains every table on all rows and features; "
-                    "leave it out, or use masked"
-                )
-        for name in ("min_child_weight", "min_gain"):
-            if getattr(plan.params, name):
-                raise ParameterError(
-                    f"{name}: the protocol paper has no such bound; leave it out, or use masked"
-                )
-        if plan.n_validation:
-            raise ParameterError("validation: the protocol paper has no loss; use masked")
+        params = plan.params
+        some = "trains every table on all rows and features"
+        for key, asked, lack in (
+            ("reveal_loss", plan.reveal_loss, "has no loss"),
+            ("validation", plan.n_validation, "has no loss"),
+            ("weighted", plan.weighted, "has no weights"),
+            ("explain", plan.explains, "derives no contributions"),
+            ("monotone", plan.monotone, "has no constraints"),
+            ("subsample", params.subsample < 1, some),
+            ("colsample", params.colsample < 1, some),
+            ("min_child_weight", params.min_child_weight, "has no such bound"),
+            ("min_gain", params.min_gain, "has no such bound"),
+        ):
+            if asked:
+                raise ParameterError(f"{key}: the protocol paper {lack}; use masked")
         if plan.objective.outputs > 1:
             raise ParameterError(
                 f"protocol: paper has one score a sample, and {plan.objective.outputs} are needed, "
                 "one for each class; use masked"
             )
-        l2 = plan.params.l2
+        l2 = params.l2
         if reciprocal_bits(l2) < START_BITS:
             raise ParameterError(f"l2: {l2:g} is too small for paper; use 1e-5 or more")
-        start = plan.params.base_score or 0.0
+        start = params.base_score or 0.0
         if not plan.objective.own_unit and abs(start) > sigmoid.LARGEST:
             raise ParameterError(
                 f"base_score: paper computes with log-odds up to {sigmoid.LARGEST} in size, not "

@@ -1,0 +1,325 @@
+"""Monotone constraints: in the reference and on shares, exactly."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.boosting.test_federation import N, bucketed, columns, label_of
+from tests.gates.test_masked import on_shares
+
+from privet import ParameterError, Params
+from privet.arithmetic.rings import integers_modulo
+from privet.arrays import FloatArray, IndexArray
+from privet.boosting import reference
+from privet.boosting.estimate import Estimate, count, estimate
+from privet.boosting.federation import Federation
+from privet.boosting.model import Feature, Model
+from privet.boosting.part import join
+from privet.boosting.trainer import train, train_federated
+from privet.gates.masked import mask_one, signed_lift
+from privet.runtime.counter import Cost
+from privet.suites.masked.monotone import RiseScale, in_order
+from privet.suites.masked.scales import Scales
+from privet.terms.monotone import by_feature
+from privet.terms.plan import Ownership, Plan
+
+TASKS = ["regression", "classification"]
+SIGNS = (1, -1, 0, 0, 1, 0)
+"""With the label of `label_of`: one that the data agree with, and two that they do not."""
+
+
+def out_of_order(model: Model, signs: tuple[int, ...]) -> int:
+    """Count pairs of leaves that differ in one constrained test alone, and are in wrong order."""
+    wrong = 0
+    for table, leaves in enumerate(model.leaf_values):
+        for level, feature in enumerate(model.feature[table]):
+            if np.isposinf(model.threshold[table, level]):  # nothing is tested
+                continue
+            pairs = leaves.reshape(-1, 1 << level, 2, 1 << (model.depth - level - 1))
+            rise = (pairs[:, :, 1] - pairs[:, :, 0]) * signs[feature]
+            wrong += int((rise < 0).sum())
+    return wrong
+
+
+def sweep(x: FloatArray, feature: int, points: int = 40) -> list[FloatArray]:
+    """Return tables whose rows differ in one column alone, which grows from missing to large."""
+    rng = np.random.default_rng(5)
+    ends = np.nanmin(x[feature]) - 1, np.nanmax(x[feature]) + 1
+    grid = [np.nan, -np.inf, *np.linspace(*ends, points), np.inf]
+    others = x[:, rng.integers(x.shape[1], size=25)]
+    tables = []
+    for value in grid:
+        table = others.copy()
+        table[feature] = value
+        tables.append(table)
+    return tables
+
+
+@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("sizes", [[3, 3], [2, 1, 3]])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"min_child_weight": 4.0},
+        {"min_gain": 4.0},
+        {"subsample": 0.6, "colsample": 0.5, "seed": 3, "min_gain": 2.0},
+        {"l2": 8.0, "depth": 3},
+    ],
+)
+def test_it_has_the_tests_of_the_reference(
+    task: str, sizes: list[int], changes: dict[str, Any]
+) -> None:
+    """And leaves that are in order, exactly; costs are as told."""
+    x = columns(6)
+    label = label_of(x, task)
+    params = Params.parse(
+        {"task": task, "tables": 4, "depth": 4, "buckets": 16, "learning_rate": 0.5, **changes}
+    )
+    parties = bucketed(x, sizes, 16)
+    plain = train(parties, label, params, monotone=SIGNS)
+    told: list[Estimate] = []
+    found = train_federated(
+        parties, label, params, "masked", monotone=SIGNS, on_estimate=told.append
+    )
+    model = join(found.parts)
+    assert (model.feature == plain.feature).all()
+    assert (model.bucket == plain.bucket).all()
+    assert np.abs(model.leaf_values - plain.leaf_values).max() < 1e-4
+    assert out_of_order(plain, SIGNS) == out_of_order(model, SIGNS) == 0
+    meters = found.outcome.meters
+    assert {meter.total("online").rounds for meter in meters} == {told[0].rounds}
+    assert sum(meter.total("online").sent for meter in meters) == told[0].online
+    assert sum(meter.total("offline").received for meter in meters) == told[0].offline
+    if not changes:  # the constraints are what keeps them so
+        assert out_of_order(train(parties, label, params), SIGNS) > 0
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_weights_and_a_start_of_one_s_own(task: str) -> None:
+    x = columns(6)
+    label = label_of(x, task)
+    weight = np.random.default_rng(2).exponential(size=N)
+    params = Params(task=task, tables=3, depth=3, buckets=16, base_score=0.25)
+    parties = bucketed(x, [3, 3], 16)
+    plain = train(parties, label, params, weight=weight, monotone=SIGNS)
+    model = train(parties, label, params, "masked", weight=weight, monotone=SIGNS)
+    assert (model.feature == plain.feature).all()
+    assert (model.bucket == plain.bucket).all()
+    assert out_of_order(model, SIGNS) == 0
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_predictions_are_monotone(task: str) -> None:
+    """Those that are revealed, along each constrained column; missing values come first."""
+    x = columns(6)
+    x[0, ::9] = np.nan
+    label = label_of(np.nan_to_num(x), task)
+    params = Params(task=task, tables=6, depth=4, buckets=16, learning_rate=0.7)
+    parties = bucketed(x, [2, 1, 3], 16)
+    features = [j for j, sign in enumerate(SIGNS) if sign]
+    tables = [sweep(x, j) for j in features]
+    new = np.concatenate([part for found in tables for part in found], axis=1)
+    split = np.split(new, [2, 3])
+    result = train_federated(
+        parties, label, params, "masked", monotone=SIGNS, new_columns=split
+    ).predictions
+    assert result is not None
+    plain = train(parties, label, params, monotone=SIGNS).predict(new)
+    for predictions in (result, plain):
+        swept = predictions.reshape(len(features), -1, 25)
+        rises = np.diff(swept, axis=1) * np.array([SIGNS[j] for j in features])[:, None, None]
+        assert (rises >= 0).all()
+        assert (rises > 0).any(axis=(1, 2))[0]  # the one that the data agree with
+
+
+def brute_scores(x: IndexArray, g: FloatArray, h: FloatArray, node: IndexArray) -> FloatArray:
+    """The scores of all cuts by hand, of rows one by one, for `SIGNS` and an l2 of 1."""
+
+    def part(rows: Any) -> tuple[float, float]:
+        total_g, total_h = float(g[rows].sum()), float(h[rows].sum()) + 1.0
+        return -total_g / total_h, -0.5 * total_g**2 / total_h
+
+    found = np.zeros((len(x), 7))
+    for j, cut in np.ndindex(found.shape):
+        for k in range(4):
+            inside = node == k
+            (left, of_left), (right, of_right) = (
+                part(inside & side) for side in (x[j] <= cut, x[j] > cut)
+            )
+            wrong = (right - left) * SIGNS[j] < 0
+            found[j, cut] += part(inside)[1] if wrong else of_left + of_right
+    return found
+
+
+def test_scores_by_hand() -> None:
+    rng = np.random.default_rng(1)
+    x = rng.integers(8, size=(6, 200))
+    g, h = rng.normal(size=200) + 0.3 * x[0], rng.uniform(0.05, 0.25, size=200)
+    node = rng.integers(4, size=200)
+    sums = reference.bucket_sums(
+        x.astype(np.uint8), np.ones(200, dtype=bool), node, 4, g[None], h[None], 8
+    )
+    params = Params(task="classification", buckets=8)
+    found = reference.candidate_scores(sums, params, np.array(SIGNS))
+    expected = brute_scores(x, g, h, node)
+    assert found == pytest.approx(expected, rel=1e-9)
+    free = reference.candidate_scores(sums, params)
+    assert (found[[2, 3, 5]] == free[[2, 3, 5]]).all()
+    assert (found[[0, 1, 4]] != free[[0, 1, 4]]).any(axis=1).all()
+
+
+def exact_order(values: list[Fraction], signs: list[int]) -> list[Fraction]:
+    """Put leaf values in order, pair by pair, in fractions."""
+    values = list(values)
+    depth = len(signs)
+    for level, sign in enumerate(signs):
+        bit = 1 << (depth - 1 - level)
+        for low in range(len(values)):
+            high = low | bit
+            if low != high and (values[high] - values[low]) * sign < 0:
+                values[low] = values[high] = (values[low] + values[high]) / 2
+    return values
+
+
+leaf_tables = st.integers(1, 4).flatmap(
+    lambda depth: st.tuples(
+        st.lists(st.integers(-40, 40), min_size=1 << depth, max_size=1 << depth),
+        st.lists(st.sampled_from([-1, 0, 1]), min_size=depth, max_size=depth),
+    )
+)
+
+
+@given(leaf_tables)
+def test_one_pass_puts_all_levels_in_order(case: tuple[list[int], list[int]]) -> None:
+    """In the reference, of any values: no level undoes what another has done."""
+    values, signs = case
+    found = reference.in_order(np.array([values], dtype=np.float64), signs)[0]
+    assert found.tolist() == [float(x) for x in exact_order([Fraction(v) for v in values], signs)]
+    shape = (2,) * len(signs)
+    for level, sign in enumerate(signs):
+        assert (np.diff(found.reshape(shape), axis=level) * sign >= 0).all()
+    assert found.sum() == pytest.approx(sum(values))
+    if all(
+        (np.diff(np.reshape(values, shape), axis=level) * sign >= 0).all()
+        for level, sign in enumerate(signs)
+    ):
+        assert found.tolist() == values
+
+
+@pytest.mark.parametrize("n", [2, 3])
+@pytest.mark.parametrize("depth", [1, 3, 5])
+def test_leaves_are_put_in_order_exactly_on_shares(n: int, depth: int) -> None:
+    """Of small values, where ties abound, and of the largest that fit; two openings a level."""
+    rng = np.random.default_rng(depth)
+    ring = integers_modulo(27)
+    for limit in (3, 1 << 25):
+        values = rng.integers(-limit + 1, limit, size=1 << depth)
+        signs = rng.choice([-1, 0, 1], size=depth).tolist()
+
+        def body(runtime: Any, share: Any, signs: list[int] = signs) -> Any:
+            known = signs if runtime.index >= 0 else [0] * depth  # the dealer does not know them
+            found = in_order(runtime, mask_one(runtime, share), known)
+            return signed_lift(runtime, found).share(runtime)
+
+        total, cost, _ = on_shares(body, [(values.astype(np.uint32)[None], ring)], n)
+        expected = exact_order([Fraction(int(v)) for v in values], signs)
+        assert total[0].astype(np.int64).tolist() == [int(v * (1 << depth)) for v in expected]
+        assert cost.rounds == 1 + 2 * depth
+
+
+@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("n_samples", [100, 24_000, 600_000])
+@pytest.mark.parametrize("l2", [0.1, 1.0, 1000.0])
+def test_differences_fit(task: str, n_samples: int, l2: float) -> None:
+    """The largest in its ring, with room for its sign, and in 64 bits before."""
+    plan = Plan(Params.parse({"task": task, "l2": l2}), Ownership((0, 1), 1), n_samples)
+    scales = Scales.of(plan)
+    shift, drop, ring = scale = RiseScale.of(scales)
+    largest = scales.units.g_limit * ((scales.units.h_limit << scales.y_bits) + 2 * scales.l2)
+    assert largest >> (shift + drop) < 1 << (ring.bits - 1)
+    assert ring.bits + drop <= 64
+    assert ring.bits <= 48
+    assert 1 <= scale.digits <= 8
+
+
+def table_cost(task: str, monotone: tuple[int, ...]) -> Cost:
+    """What a table takes, of 24,000 rows and 24 features of three participants."""
+    federation = Federation(
+        protocol="masked",
+        params=Params.parse({"task": task}),
+        parties=("a", "b", "c"),
+        features=tuple(Feature(str(j), "abc"[j % 3]) for j in range(24)),
+        active=2,
+        prediction_bits=10,
+        monotone=monotone,
+    )
+    return count(federation, federation.plan(24_000))[1]
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_what_it_costs(task: str) -> None:
+    """An opening a level, two to put it in order, and two to round: bytes by constrained cuts."""
+    free, none = table_cost(task, ()), table_cost(task, (0,) * 24)
+    assert none == free
+    one, all_of_them = table_cost(task, (1,) + (0,) * 23), table_cost(task, (1, -1) * 12)
+    depth = 5
+    assert one.rounds == free.rounds + 3 * depth + 2
+    # Openings that are large enough travel in slices, in two rounds.
+    assert one.rounds <= all_of_them.rounds <= one.rounds + depth
+    assert one.online < 1.03 * free.online
+    assert one.online - free.online < (all_of_them.online - free.online) / 16
+
+
+def test_which_tables_cost_the_same() -> None:
+    """Those that draw a constrained feature cost more than those that do not."""
+    params = Params(task="regression", tables=6, depth=2, buckets=8, colsample=0.4, seed=1)
+    federation = Federation(
+        protocol="masked",
+        params=params,
+        parties=("a", "b"),
+        features=tuple(Feature(str(j), "ab"[j % 2]) for j in range(5)),
+        active=1,
+        prediction_bits=10,
+        monotone=(1, 0, 0, 0, 0),
+    )
+    plan = federation.plan(N)
+    drawn = [0 in np.arange(5)[plan.draw(table).features] for table in range(6)]
+    assert True in drawn
+    assert False in drawn
+    costs = [count(federation, plan, table)[1] for table in range(6)]
+    by_hand = sum(costs, start=count(federation, plan)[0])
+    assert estimate(federation, plan).online == by_hand.online
+    assert len({cost.online for cost in costs}) == 2
+
+
+def test_bad_input() -> None:
+    x = columns(2)
+    parties, label = bucketed(x, [1, 1], 8), (x[0] > 0).astype(float)
+    params = Params(task="classification", tables=1, depth=1, buckets=8)
+    for protocol in ("plain", "masked"):
+        with pytest.raises(ParameterError, match="monotone: 3 constraints for 2 features"):
+            train(parties, label, params, protocol, monotone=(1, 0, 0))
+        with pytest.raises(ParameterError, match="monotone: 2 is none of 1"):
+            train(parties, label, params, protocol, monotone=(2, 0))
+        several = Params(task="classification", classes=3, tables=1, depth=1, buckets=8)
+        with pytest.raises(ParameterError, match="monotone: 3 classes have no score"):
+            train(parties, np.arange(N, dtype=np.float64) % 3, several, protocol, monotone=(1, 0))
+    with pytest.raises(ParameterError, match="monotone: the protocol paper has no constraints"):
+        train(parties, label, params, "paper", monotone=(1, 0))
+
+
+def test_constraints_by_name() -> None:
+    features = [("bank", "age"), ("bank", "income"), ("shop", "visits")]
+    wanted = {"bank": {"income": 1}, "shop": {"visits": -1}}
+    assert by_feature(features, wanted) == [0, 1, -1]
+    assert by_feature(features, {}) == [0, 0, 0]
+    with pytest.raises(ParameterError, match="bank has no feature 'visits', it is shop's"):
+        by_feature(features, {"bank": {"visits": 1}})
+    with pytest.raises(ParameterError, match="bank has no feature 'height', it is nobody's"):
+        by_feature(features, {"bank": {"height": 1}})

@@ -58,11 +58,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--splits", type=int, default=5)
     splits = parser.parse_args().splits
-    folder = Path(os.environ.get("PRIVET_DATA", "")) / "raw"
-    if not folder.is_dir():
-        sys.exit(f"there is no {folder}: set PRIVET_DATA to the folder that has raw/")
     started = time.perf_counter()
-    frames = {name: _read(folder / file, said) for name, (file, said) in TABLES.items()}
+    frames = {name: read_raw(name) for name in TABLES}
     rows = [
         _compare(name, frame, *setting, splits)
         for name, frame in frames.items()
@@ -78,8 +75,13 @@ def main() -> None:
     print(wrapped(section(kept)))
 
 
-def _read(path: Path, said: dict[str, Any]) -> Frame:
-    frame, _ = settle_label(read_frame(path, **said), "classification")
+def read_raw(name: str) -> Frame:
+    """Return a table as its file is, with a label of two classes."""
+    folder = Path(os.environ.get("PRIVET_DATA", "")) / "raw"
+    if not folder.is_dir():
+        sys.exit(f"there is no {folder}: set PRIVET_DATA to the folder that has raw/")
+    file, said = TABLES[name]
+    frame, _ = settle_label(read_frame(folder / file, **said), "classification")
     return frame
 
 
@@ -98,8 +100,8 @@ def _compare(
         assert prepared.label is not None
         model = train([prepared.columns], prepared.label, params, PLAIN)
         ours = model.predict(encode(test_rows, prepared.encoders).columns)
-        cells, categories = _for_catboost(train_rows)
-        new, _ = _for_catboost(test_rows)
+        categories = category_columns(train_rows)
+        cells, new = for_catboost(train_rows), for_catboost(test_rows)
         other = CatBoostClassifier(
             iterations=tables,
             depth=depth,
@@ -117,17 +119,18 @@ def _compare(
     return {"data": name, "tables": tables, "depth": depth, "learning_rate": rate, **found}
 
 
-def _for_catboost(frame: Frame) -> tuple[list[list[Any]], list[int]]:
-    """Return a frame's cells as CatBoost takes them, and which columns are categories."""
-    columns: list[list[Any]] = []
-    categories = []
-    for position, (content, values) in enumerate(zip(frame.contents, frame.columns, strict=True)):
-        if content.kind.name == "category":
-            categories.append(position)
-            columns.append(["" if isnan(v) else content.texts[int(v)] for v in values.tolist()])
-        else:
-            columns.append(values.tolist())
-    return [list(row) for row in zip(*columns, strict=True)], categories
+def category_columns(frame: Frame) -> list[int]:
+    """Return which columns are categories."""
+    return [k for k, content in enumerate(frame.contents) if content.kind.name == "category"]
+
+
+def for_catboost(frame: Frame) -> list[list[Any]]:
+    """Return a frame's cells as CatBoost takes them, row by row: categories by name."""
+    columns: list[list[Any]] = [values.tolist() for values in frame.columns]
+    for k in category_columns(frame):
+        texts = frame.contents[k].texts
+        columns[k] = ["" if isnan(v) else texts[int(v)] for v in columns[k]]
+    return [list(row) for row in zip(*columns, strict=True)]
 
 
 def _bytes(adult: Frame) -> list[dict[str, Any]]:

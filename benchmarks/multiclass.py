@@ -97,7 +97,7 @@ def compare(data: DataSet, splits: int, quick: bool) -> Figures:
         for name, found in predicted.items():
             metrics.setdefault(name, []).append(params.objective.metrics(test.label, found))
         if not seed:
-            masked = _masked(rows, test, few)
+            masked = beside_plain(rows, test, few)
     return {
         "data": data.name,
         "rows": data.frame.n_samples,
@@ -108,7 +108,7 @@ def compare(data: DataSet, splits: int, quick: bool) -> Figures:
     }
 
 
-def _masked(rows: Frame, test: Frame, params: Params) -> Figures:
+def beside_plain(rows: Frame, test: Frame, params: Params) -> Figures:
     """Return how a few tables on shares compare with the same in the clear."""
     assert test.label is not None
     clear, ours = (trained(rows, test, params, protocol) for protocol in ("plain", "masked"))

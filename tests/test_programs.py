@@ -8,7 +8,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from benchmarks import growth, homomorphic, multiclass, same_tests, secretflow
+from benchmarks import (
+    boosters,
+    growth,
+    homomorphic,
+    multiclass,
+    same_tests,
+    secretflow,
+)
 from benchmarks.evidence import page
 from benchmarks.evidence.kept import keep, read
 from benchmarks.evidence.processor import train_timed
@@ -78,6 +85,51 @@ def test_several_classes_beside_catboost(tmp_path: Path) -> None:
     lines = list(multiclass.section(kept))
     assert any(line.startswith("| digits-10 | 1,797 | 10 | 0.") for line in lines)
     assert any(line.startswith("| 3 | ") for line in lines)
+
+
+def test_boosters_are_compared_split_by_split(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # CatBoost twice, lest this needs LightGBM.
+    monkeypatch.setitem(boosters.LEARNERS, "LightGBM", boosters.catboost)
+    sets = [
+        boosters.compare(load(name), splits=2, checked=1, quick=True)
+        for name in ("diabetes", "breast-cancer", "dry-bean-7")
+    ]
+    for found, metrics in zip(
+        sets, (["rmse"], ["auc", "log_loss"], ["accuracy", "log_loss"]), strict=True
+    ):
+        assert found["masked"]["same_tests"] == 1.0
+        ours, theirs = (found["metrics"][name] for name in ("ours", "CatBoost"))
+        for metric in metrics:
+            sign = -1 if metric in ("rmse", "log_loss") else 1
+            gains = [sign * (a[metric] - b[metric]) for a, b in zip(ours, theirs, strict=True)]
+            assert boosters.better(found, "CatBoost", metric) == gains
+            assert boosters.better(found, "LightGBM", metric) == gains
+    kept = keep(
+        tmp_path / "boosters.json", {"sets": sets, "run_seconds": 1.0}, "make bench-boosters"
+    )
+    lines = list(boosters.section(kept))
+    assert any(line.startswith("| breast-cancer | 569 | 30 | AUC | 0.9") for line in lines)
+
+
+def test_lightgbm_has_learned() -> None:
+    pytest.importorskip("lightgbm")
+    data = load("breast-cancer")
+    assert data.frame.label is not None
+    predicted = boosters.lightgbm(data.frame, data.frame, PARAMS, 0)
+    assert boosters.metrics(data, data.frame.label, predicted)["auc"] > 0.95
+
+
+def test_metrics_of_predictions() -> None:
+    data, label = load("diabetes"), load("diabetes").frame.label
+    assert label is not None
+    assert boosters.metrics(data, label, np.full(len(label), label.mean()))["rmse"] == 1.0
+    two = load("breast-cancer")
+    half = np.full((2, 2), 0.5)
+    assert boosters.metrics(two, np.array([0.0, 1.0]), half) == pytest.approx(
+        {"auc": 0.5, "log_loss": np.log(2)}
+    )
 
 
 def test_counts_are_what_a_training_takes(tmp_path: Path) -> None:

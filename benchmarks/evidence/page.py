@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from benchmarks import columns, growth, link, multiclass, same_tests, secretflow
+from benchmarks import (
+    boosters,
+    columns,
+    growth,
+    link,
+    multiclass,
+    same_tests,
+    secretflow,
+)
 from benchmarks.evidence.kept import read
 from benchmarks.evidence.markdown import table, wrapped
 from benchmarks.evidence.measure import load
@@ -51,7 +59,8 @@ def _lines(found: dict[str, Rows], folder: str, drawn: Sequence[str], quick: boo
 
 def _programs(folder: Path) -> Iterator[str]:
     """Yield the sections of programs that keep their figures as JSON."""
-    for program in (link, growth, same_tests, columns, multiclass, secretflow):
+    programs = (link, growth, same_tests, boosters, columns, multiclass, secretflow)
+    for program in programs:
         path = folder / f"{program.NAME}.json"
         if path.exists():
             yield from program.section(read(path))

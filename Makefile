@@ -12,7 +12,7 @@ endif
 
 .PHONY: setup demo test test-mutants lint format bench-reference bench-gates bench-paper \
         bench-protocols bench-attack bench-chaos bench-checkpoints bench-serving bench-alignment bench-secretflow bench-same-tests bench-multiclass bench-growth bench-link \
-        bench-reading bench-columns bench-boosters bench bench-quick clean
+        bench-reading bench-columns bench-boosters bench-options bench bench-quick clean
 
 setup: $(READY)
 
@@ -102,6 +102,9 @@ bench-columns: setup
 bench-boosters: setup
 	$(BIN)/python -m pip install --quiet 'lightgbm>=4.5,<5'
 	$(BIN)/python -m benchmarks.boosters
+
+bench-options: setup
+	$(BIN)/python -m benchmarks.options
 
 bench-multiclass: setup
 	$(BIN)/python -m benchmarks.multiclass

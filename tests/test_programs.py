@@ -13,6 +13,7 @@ from benchmarks import (
     growth,
     homomorphic,
     multiclass,
+    options,
     same_tests,
     secretflow,
 )
@@ -25,6 +26,7 @@ from privet import Params, load_dataset
 from privet.boosting.binning import bucket_columns
 from privet.boosting.trainer import train
 from privet.data.partition import split_columns
+from privet.runtime.meter import Meter
 
 PARAMS = Params(task="classification", tables=2, depth=3, buckets=8, learning_rate=1.0)
 
@@ -130,6 +132,31 @@ def test_metrics_of_predictions() -> None:
     assert boosters.metrics(two, np.array([0.0, 1.0]), half) == pytest.approx(
         {"auc": 0.5, "log_loss": np.log(2)}
     )
+
+
+def test_options_are_counted_and_timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen = [o for o in options.OPTIONS if o is options.BASE or o.weighted or o.explains]
+    monkeypatch.setattr(options, "OPTIONS", chosen)
+    monkeypatch.setattr(options, "REPEATED", 2)
+    task = options.task_of("breast-cancer", rows=60)
+    found = options.measure(task, tables=1, times=1)  # raises where counts and meters differ
+    base, weighted, explained = found["training"]
+    assert base["rounds"] < weighted["rounds"]
+    assert base["rounds"] < explained["rounds"]
+    plain, by_feature, by_participant = found["prediction"]
+    assert plain["online"] < by_participant["online"] < by_feature["online"]
+    figures = {"sets": [found], "timed_tables": 1, "times": 1, "new_rows": 9, "run_seconds": 1.0}
+    kept = keep(tmp_path / "options.json", figures, "make bench-options")
+    assert any(line.startswith("|  | weights | ") for line in options.section(kept))
+
+
+def test_counts_that_meters_do_not_find_end_the_program() -> None:
+    meter = Meter()
+    meter.online["table"].rounds = 4
+    counted = {"rounds": 2, "online": 0, "offline": 0}
+    options._check("twice", counted, [meter], times=2)
+    with pytest.raises(ArithmeticError, match="once: counted"):
+        options._check("once", counted, [meter])
 
 
 def test_counts_are_what_a_training_takes(tmp_path: Path) -> None:

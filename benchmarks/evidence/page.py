@@ -11,6 +11,7 @@ from benchmarks import (
     growth,
     link,
     multiclass,
+    options,
     same_tests,
     secretflow,
 )
@@ -59,7 +60,7 @@ def _lines(found: dict[str, Rows], folder: str, drawn: Sequence[str], quick: boo
 
 def _programs(folder: Path) -> Iterator[str]:
     """Yield the sections of programs that keep their figures as JSON."""
-    programs = (link, growth, same_tests, boosters, columns, multiclass, secretflow)
+    programs = (link, growth, options, same_tests, boosters, columns, multiclass, secretflow)
     for program in programs:
         path = folder / f"{program.NAME}.json"
         if path.exists():

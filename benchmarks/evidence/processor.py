@@ -11,7 +11,7 @@ from typing import Any
 from unittest import mock
 
 from privet.boosting import trainer
-from privet.runtime.launcher import simulate
+from privet.runtime.launcher import Outcome, simulate
 from privet.runtime.roles import Program
 
 
@@ -31,13 +31,23 @@ class Timed:
         return result
 
 
+def simulate_timed(
+    program: Program, *arguments: Any, **options: Any
+) -> tuple[Outcome, list[float]]:
+    """Run a program as `simulate` does; return also the processor seconds of every process."""
+    with tempfile.TemporaryDirectory(prefix="privet-") as folder:
+        outcome = simulate(Timed(program, folder), *arguments, **options)
+        return outcome, [float(path.read_text()) for path in Path(folder).iterdir()]
+
+
 def train_timed(*arguments: Any, **options: Any) -> tuple[trainer.Federated, list[float]]:
     """Train as `train_federated` does; return also the processor seconds of every process."""
-    with tempfile.TemporaryDirectory(prefix="privet-") as folder:
+    seconds: list[float] = []
 
-        def timed(program: Program, *rest: Any, **more: Any) -> Any:
-            return simulate(Timed(program, folder), *rest, **more)
+    def timed(*more: Any, **said: Any) -> Outcome:
+        outcome, taken = simulate_timed(*more, **said)
+        seconds.extend(taken)
+        return outcome
 
-        with mock.patch.object(trainer, "simulate", timed):
-            federated = trainer.train_federated(*arguments, **options)
-        return federated, [float(path.read_text()) for path in Path(folder).iterdir()]
+    with mock.patch.object(trainer, "simulate", timed):
+        return trainer.train_federated(*arguments, **options), seconds

@@ -1,0 +1,327 @@
+"""What each option of a training costs: rounds, bytes and processor time beside a training without.
+
+    python -m benchmarks.options [--quick]
+
+California and Credit with the paper's parameters, four participants, by `masked`. Rounds and bytes
+of whole trainings are counted, exactly. Processor seconds are those of all participants and the
+dealer, as processes on loopback, of trainings of a few tables: there the counts are compared with
+what the meters found. Then a prediction of 1,000 rows, with its reasons and without.
+
+Writes docs/results/options.json (a quick run: build/quick).
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from benchmarks.evidence.kept import Figures, keep, results, where
+from benchmarks.evidence.markdown import table, wrapped
+from benchmarks.evidence.processor import simulate_timed, train_timed
+from benchmarks.evidence.rows import PAPER
+from privet.arrays import FloatArray
+from privet.boosting.binning import BucketedColumns, bucket_columns
+from privet.boosting.estimate import estimate
+from privet.boosting.federation import Federation, cuts_of
+from privet.boosting.inference import ExplainBy, Query, answer, tell_unit
+from privet.boosting.model import Feature
+from privet.boosting.part import ModelPart
+from privet.boosting.trainer import cut_counts, train_federated
+from privet.data.datasets import load_dataset
+from privet.data.partition import split_columns, split_rows
+from privet.runtime.counter import Counter
+from privet.runtime.meter import Meter
+from privet.runtime.runtime import Runtime
+from privet.terms.params import Params
+
+NAME = "options"
+DATA = ("california", "credit")
+PROTOCOL = "masked"
+PARTIES = 4
+TABLES = 3
+"""In trainings whose processor time is measured."""
+TIMES = 3
+"""Of each, one after the other, round and round: other work slows some of them down."""
+NEW_ROWS = 1000
+REPEATED = 10
+"""Predictions by the same processes, whose processor time is told of one."""
+
+
+@dataclass(frozen=True)
+class Option:
+    """One way to train that may cost more, or less, than another."""
+
+    name: str
+    params: dict[str, Any] = field(default_factory=dict)
+    """Hyper-parameters that are not as usual."""
+    weighted: bool = False
+    explains: bool = False
+
+
+BASE = Option("none")
+OPTIONS = (
+    BASE,
+    Option("a public start, `base_score = 0`", {"base_score": 0.0}),
+    Option("weights", weighted=True),
+    Option("`subsample = 0.5`", {"subsample": 0.5}),
+    Option("`colsample = 0.5`", {"colsample": 0.5}),
+    Option("both", {"subsample": 0.5, "colsample": 0.5}),
+    Option("`min_child_weight = 5`", {"min_child_weight": 5.0}),
+    Option("`min_gain = 1`", {"min_gain": 1.0}),
+    Option("`explain`: reasons derived", explains=True),
+)
+"""All that is measured, in the order of the page; the others are compared with the first."""
+QUERIES: dict[str, ExplainBy | None] = {
+    "prediction": None,
+    "explained, by feature": "feature",
+    "explained, by participant": "participant",
+}
+
+
+@dataclass(frozen=True)
+class Task:
+    """A data set, bucketed and spread over participants, and the paper's parameters for it."""
+
+    data: str
+    params: Params
+    parties: list[BucketedColumns]
+    label: FloatArray
+    new_columns: list[FloatArray]
+
+    def with_option(self, option: Option, tables: int | None) -> tuple[Params, FloatArray | None]:
+        """Return the parameters, of as many tables, and the weights."""
+        some = {} if tables is None else {"tables": tables}
+        params = Params.parse({**self.params.model_dump(), **option.params, **some})
+        rng = np.random.default_rng(0)
+        weight = rng.uniform(0.5, 1.5, len(self.label)) if option.weighted else None
+        return params, weight
+
+    def federation(self, option: Option, tables: int | None) -> Federation:
+        """Return what all participants agree on."""
+        params, _ = self.with_option(option, tables)
+        return Federation(
+            protocol=PROTOCOL,
+            params=params,
+            parties=tuple(party.owner for party in self.parties),
+            features=tuple(Feature(n, party.owner) for party in self.parties for n in party.names),
+            active=PARTIES - 1,
+            prediction_bits=params.objective.prediction_bits,
+            weighted=option.weighted,
+            explains=option.explains,
+            cut_counts=cut_counts(self.parties, params, cuts_of(PROTOCOL, None)),
+        )
+
+
+def task_of(data: str, rows: int | None = None) -> Task:
+    """Return a data set with the paper's parameters, or a few of its rows and two tables."""
+    loaded, printed = load_dataset(data), PAPER[data]
+    train_rows, test = split_rows(loaded.frame)
+    tables, depth = printed.tables, printed.depth
+    if rows is not None:
+        train_rows, tables, depth = train_rows.take(np.arange(rows)), 2, 2
+    assert train_rows.label is not None
+    params = Params(task=loaded.task, tables=tables, depth=depth, learning_rate=1.0)
+    new = test.take(np.arange(NEW_ROWS) % test.n_samples)
+    return Task(
+        data,
+        params,
+        [
+            bucket_columns(party.name, party.frame.names, party.frame.columns, params.buckets)
+            for party in split_columns(train_rows, PARTIES)
+        ],
+        train_rows.label,
+        [party.frame.columns for party in split_columns(new, PARTIES)],
+    )
+
+
+def count(task: Task, option: Option, tables: int | None = None) -> Figures:
+    """Return the rounds and bytes of a training."""
+    federation = task.federation(option, tables)
+    return _counts(estimate(federation, federation.plan(len(task.label))))
+
+
+def _counts(cost: Any) -> Figures:
+    return {"rounds": cost.rounds, "online": cost.online, "offline": cost.offline}
+
+
+def clock(task: Task, option: Option, tables: int) -> float:
+    """Return the processor seconds of a training; raise where counts and meters differ."""
+    params, weight = task.with_option(option, tables)
+    federated, seconds = train_timed(
+        task.parties,
+        task.label,
+        params,
+        PROTOCOL,
+        weight=weight,
+        network="loopback",
+        explain="feature" if option.explains else None,
+    )
+    _check(f"{task.data}, {option.name}", count(task, option, tables), federated.outcome.meters)
+    return sum(seconds)
+
+
+def _check(what: str, counted: Figures, meters: Sequence[Meter], times: int = 1) -> None:
+    metered = {
+        "rounds": meters[0].total("online").rounds,
+        "online": sum(meter.total("online").sent for meter in meters),
+        "offline": sum(meter.total("offline").received for meter in meters),
+    }
+    if metered != {name: times * number for name, number in counted.items()}:
+        raise ArithmeticError(f"{what}: counted {counted}, {times} times; found {metered}")
+
+
+def train_options(task: Task, tables: int, times: int) -> list[Figures]:
+    """Return what every option costs."""
+    seconds: dict[str, list[float]] = {option.name: [] for option in OPTIONS}
+    for _ in range(times):
+        for option in OPTIONS:
+            seconds[option.name].append(clock(task, option, tables))
+    return [
+        {"option": option.name, **count(task, option), "seconds": min(seconds[option.name])}
+        for option in OPTIONS
+    ]
+
+
+@dataclass(frozen=True)
+class Predicting:
+    """Predictions of the same rows, again and again, as a program."""
+
+    query: Query
+    parties: tuple[str, ...]
+    times: int = 1
+
+    def __call__(
+        self, runtime: Runtime, data: tuple[ModelPart, FloatArray] | tuple[None, None] | None
+    ) -> None:
+        """Run as one participant, or as the dealer."""
+        part, columns = data or (None, None)
+        for _ in range(self.times):
+            unit = tell_unit(runtime, self.query, part)
+            answer(runtime, self.query, self.parties, part, columns, unit)
+
+
+def predict_options(task: Task, tables: int, times: int) -> list[Figures]:
+    """Return what predictions cost, explained or not; timed with a model of few tables."""
+    option = next(option for option in OPTIONS if option.explains)
+    params, _ = task.with_option(option, tables)
+    parts = train_federated(task.parties, task.label, params, PROTOCOL, explain="feature").parts
+    whole, few = (task.federation(option, number) for number in (None, tables))
+    found = []
+    for name, explain in QUERIES.items():
+        seconds = []
+        for _ in range(times):
+            program = Predicting(_query(few, explain), few.parties, REPEATED)
+            inputs = list(zip(parts, task.new_columns, strict=True))
+            outcome, taken = simulate_timed(
+                program, PARTIES, inputs, network="loopback", names=few.parties
+            )
+            _check(f"{task.data}, {name}", count_prediction(few, explain), outcome.meters, REPEATED)
+            seconds.append(sum(taken) / REPEATED)
+        found.append({"option": name, **count_prediction(whole, explain), "seconds": min(seconds)})
+    return found
+
+
+def count_prediction(federation: Federation, explain: ExplainBy | None) -> Figures:
+    """Return the rounds and bytes of a prediction."""
+    counter = Counter(PARTIES)
+    Predicting(_query(federation, explain), federation.parties)(counter, None)
+    return _counts(counter.total)
+
+
+def _query(federation: Federation, explain: ExplainBy | None) -> Query:
+    params = federation.params
+    return Query(
+        protocol=PROTOCOL,
+        objective=params.objective,
+        shape=(params.tables, params.depth, NEW_ROWS),
+        active=federation.active,
+        recipient=federation.active,
+        prediction_bits=federation.prediction_bits,
+        explain=explain,
+        n_features=len(federation.features),
+    )
+
+
+def measure(task: Task, tables: int, times: int) -> Figures:
+    """Return all figures of a data set."""
+    return {
+        "data": task.data,
+        "samples": len(task.label),
+        "features": len(task.federation(BASE, None).features),
+        "tables": task.params.tables,
+        "depth": task.params.depth,
+        "training": train_options(task, tables, times),
+        "prediction": predict_options(task, tables, times),
+    }
+
+
+def main() -> int:
+    """Measure, keep the figures, print the section of the page."""
+    started = time.perf_counter()
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--quick", action="store_true", help="300 rows, 2 tables")
+    quick = parser.parse_args().quick
+    rows, tables, times = (300, 1, 1) if quick else (None, TABLES, TIMES)
+    sets = []
+    for data in DATA:
+        sets.append(measure(task_of(data, rows), tables, times))
+        print(sets[-1], flush=True)
+    figures: Figures = {
+        "sets": sets,
+        "timed_tables": tables,
+        "times": times,
+        "new_rows": NEW_ROWS,
+        "run_seconds": time.perf_counter() - started,
+    }
+    path = results(quick) / f"{NAME}.json"
+    print(wrapped(section(keep(path, figures, "make bench-options"))))
+    return 0
+
+
+def section(figures: Figures) -> Iterator[str]:
+    """Yield the lines of the page."""
+    sizes = "; ".join(
+        f"{found['data']}: {found['samples']:,} rows, {found['features']} features, "
+        f"{found['tables']} tables of depth {found['depth']}"
+        for found in figures["sets"]
+    )
+    yield "## What options cost\n"
+    yield (
+        f"Trainings by `masked`, four participants ({sizes}), beside one without options, whose "
+        "start is already private. Rounds and bytes of whole trainings are counted; the meters "
+        "found the same wherever something was timed. Processor seconds are those of all "
+        "participants and the dealer, as processes on loopback, the least of "
+        f"{figures['times']}, in trainings of {figures['timed_tables']} tables. "
+        f"{where(figures)}\n"
+    )
+    yield from table(_HEAD, [row for found in figures["sets"] for row in _rows(found, "training")])
+    yield (
+        f"A prediction of {figures['new_rows']:,} rows with these models, and with what "
+        f"contributes to each; processor seconds with models of {figures['timed_tables']} tables. "
+        f"All of it took {figures['run_seconds'] / 60:.1f} minutes.\n"
+    )
+    rows = [row for found in figures["sets"] for row in _rows(found, "prediction")]
+    yield from table(_HEAD, rows)
+
+
+_HEAD = ("", "", "rounds", "MB between", "", "MB dealt", "", "processor s", "")
+
+
+def _rows(found: Figures, what: str) -> Iterator[list[str]]:
+    base, *_ = found[what]
+    for row in found[what]:
+        cells = [found["data"] if row is base else "", row["option"], f"{row['rounds']:,}"]
+        for name, unit in (("online", 1e6), ("offline", 1e6), ("seconds", 1.0)):
+            ratio = "" if row is base else f"{row[name] / base[name]:.2f} times"
+            cells += [f"{row[name] / unit:,.2f}", ratio]
+        yield cells
+
+
+if __name__ == "__main__":
+    sys.exit(main())

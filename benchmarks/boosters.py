@@ -31,7 +31,7 @@ from privet import DataSet, Frame, Params
 from privet.arrays import FloatArray
 from privet.data.partition import split_rows
 from privet.laboratory.comparison import interval
-from privet.terms.objectives import by_class
+from privet.terms.metrics import by_class
 
 NAME = "boosters"
 CHECKED = {

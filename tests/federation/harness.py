@@ -107,6 +107,7 @@ def deal_for(
     done: int = 0,
     samples: int = N_SAMPLES,
     cuts: tuple[int, ...] | None = None,
+    monotone: tuple[int, ...] | None = None,
 ) -> None:
     """Deal ahead for a federation, and hand everybody its file."""
     job, dealer = Job.read(local.job), local.folder / DEALER
@@ -115,7 +116,7 @@ def deal_for(
     counts = [len(party.frame.names) for party in split_columns(rows(1), len(local.names))]
     if cuts is None and job.told_cuts != "hidden":
         cuts = (7,) * sum(counts)
-    federation = job.federation(numbered_features(job, counts), cuts)
+    federation = job.federation(numbered_features(job, counts), cuts, monotone)
     for path in deal_files(job, federation, identity, folder, samples, done, silent):
         path.replace(file_of(local, path.stem))
 
@@ -246,4 +247,5 @@ def model_in_the_clear(local: LocalFederation, frames: Mapping[str, Frame]) -> M
     job = Job.read(local.job)
     params = job.hyper_parameters()
     parties = [bucket_columns(n, f.names, f.columns, params.buckets) for n, f in frames.items()]
-    return train(parties, label, params, cuts=job.told_cuts)
+    signs = [job.monotone.get(p.owner, {}).get(name, 0) for p in parties for name in p.names]
+    return train(parties, label, params, cuts=job.told_cuts, monotone=signs)

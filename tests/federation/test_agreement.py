@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from privet.errors import DataError, DisagreementError, PeerMisbehavedError
-from privet.federation.agreement import Holding, Statement, agree_on_purpose, agree_on_rows
+from privet.federation.agreement import Statement, agree_on_purpose, agree_on_rows
+from privet.federation.holdings import Holding
 from privet.federation.messages import MAX_BYTES, TAG, receive, swap
 from privet.files.job import Job
 from privet.laboratory.local_federation import LocalFederation

@@ -147,7 +147,8 @@ def last_common(local: LocalFederation) -> int:
 
 def stages(local: LocalFederation, name: str) -> list[Path]:
     """Return the stages that a participant has."""
-    return list((local.part(name).parent / "rehearsal.checkpoints").glob("*.scores"))
+    folder = local.part(name).parent / "rehearsal.checkpoints"
+    return [*folder.glob("*.scores"), *folder.glob("*.ended")]
 
 
 @pytest.mark.parametrize("protocol", ["masked", "paper"])

@@ -158,7 +158,8 @@ def training(
         counts = tuple(count for party in parties for count in party.filled_cuts)
         weight = _weight(seed) if weighted else None
         alone = params.model_copy(update={"patience": None})
-        if _is_clear(parties, label, alone, honest, counts, weight):
+        signs = terms.get("monotone", ())
+        if _is_clear(parties, label, alone, honest, counts, weight, signs):
             break
     federation = Federation(
         protocol=protocol,
@@ -209,6 +210,7 @@ def _is_clear(
     honest: int,
     cut_counts: Sequence[int],
     weight: FloatArray | None = None,
+    monotone: Sequence[int] = (),
 ) -> bool:
     """Tell whether the first table tests a feature of the honest participant, and nothing is close.
 
@@ -218,9 +220,9 @@ def _is_clear(
     gaps = []
 
     def best_test(
-        sums: FloatArray, params: Params, counts: Sequence[int], monotone: IndexArray
+        sums: FloatArray, params: Params, counts: Sequence[int], signs: IndexArray
     ) -> tuple[int, int]:
-        scores = reference.candidate_scores(sums, params, monotone)
+        scores = reference.candidate_scores(sums, params, signs)
         scores[np.arange(scores.shape[1]) >= np.array(counts)[:, None]] = np.inf
         by_feature = np.sort(scores, axis=1)
         best = np.sort(by_feature[:, 0])
@@ -231,7 +233,9 @@ def _is_clear(
         return feature, bucket
 
     with mock.patch.object(reference, "best_test", best_test):
-        model = reference.train(parties, label, params, weight, cut_counts=cut_counts)
+        model = reference.train(
+            parties, label, params, weight, cut_counts=cut_counts, monotone=monotone
+        )
     return bool((model.feature[0] // 2 == honest).any()) and min(gaps) > 1e-3
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -14,7 +14,7 @@ from privet.data.encoding import encode, learn
 from privet.data.frame import Frame
 from privet.data.ids import Ids
 from privet.data.labels import settle_label
-from privet.errors import DataError
+from privet.errors import DataError, ParameterError
 from privet.terms.params import Params
 from privet.terms.validation import check_split, count_validation, rows_in_order
 from privet.terms.weights import ClassWeight, class_weights, usable_weights
@@ -67,6 +67,17 @@ def prepare(
     features = encode(frame, encoders)
     columns = bucket_columns(owner, features.names, features.columns, params.buckets, n_validation)
     return Prepared(columns, frame.label, weight, tuple(classes), encoders, frame.ids)
+
+
+def refuse_constrained_categories(encoders: Iterable[Encoder], wanted: Iterable[str]) -> None:
+    """Raise ParameterError if a column that is to be constrained holds categories."""
+    names = set(wanted)
+    for encoder in encoders:
+        if encoder.kind.name == "category" and names & {encoder.column, *encoder.features}:
+            raise ParameterError(
+                f"monotone: column {encoder.column!r} holds categories, which do not grow; leave "
+                "it out, or make numbers of them"
+            )
 
 
 def weighted_by_class(frame: Frame, classes: Sequence[str], wanted: ClassWeight) -> Frame:

@@ -10,9 +10,10 @@ from rich.console import Console
 from rich.text import Text
 
 from privet.cli.align import align
+from privet.cli.dealer import dealer
 from privet.cli.demo import demo, example
 from privet.cli.export import export
-from privet.cli.federate import dealer, forget, keys, predict, serve, train
+from privet.cli.federate import forget, keys, predict, serve, train
 from privet.cli.inspect import cuts, estimate, inspect
 from privet.cli.simulate import simulate
 from privet.errors import PrivetError

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
 import signal
 import sys
 import threading
-import time
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -16,25 +14,20 @@ import typer
 from rich.console import Console
 
 from privet.cli.console import LogFormat, telling
-from privet.cli.options import JobFile, PartyOption, columns_of, cut_counts_of
+from privet.cli.options import JobFile, PartyOption
 from privet.cli.seats import predicting, training
-from privet.errors import CorrelationError, DataError, DisagreementError, ParameterError, PeerError
-from privet.federation.ahead import deal_files, numbered_features
-from privet.federation.dealing import deal
 from privet.federation.events import Event, Tell
 from privet.federation.http import endpoint
 from privet.federation.party_report import PartyReport, Reveal
 from privet.federation.prediction import predict_batch
 from privet.federation.request_queue import RequestQueue
 from privet.federation.serving import serve_part
-from privet.federation.session import WAIT_SECONDS, Seat, seated
+from privet.federation.session import WAIT_SECONDS
 from privet.federation.training import train_part
 from privet.files.atomic import check_writable, make_folder
 from privet.files.contacts import parse_address
 from privet.files.indicators import FOLDER, KeptIndicators
-from privet.files.job import Job
 from privet.files.party_file import PartyFile
-from privet.runtime.roles import DEALER
 from privet.transport.identity import create_identity
 
 ModelOption = Annotated[Path, typer.Option("--model", help="Your part of the model.")]
@@ -61,100 +54,6 @@ def keys(
     console.print(f"{identity.key_file} is yours alone; {identity.certificate_file} goes with it.")
     console.print("Tell the others this fingerprint, over a way that nobody can change:")
     typer.echo(identity.fingerprint)
-
-
-def dealer(
-    job: JobFile,
-    key: Annotated[Path, typer.Option(help="Your private key.")] = Path("dealer.key"),
-    certificate: Annotated[Path, typer.Option(help="Your certificate.")] = Path("dealer.crt"),
-    listen: Annotated[
-        str | None, typer.Option(help="HOST:PORT, if not the job's.", show_default="the job's")
-    ] = None,
-    keep: Annotated[
-        bool, typer.Option("--keep", help="Deal again and again, until stopped.")
-    ] = False,
-    ahead: Annotated[
-        Path | None,
-        typer.Option(help="Deal for a training into files there, before anybody is there."),
-    ] = None,
-    samples: Annotated[
-        int | None, typer.Option(help="With --ahead: how many rows.", min=2, show_default=False)
-    ] = None,
-    features: Annotated[
-        str | None,
-        typer.Option(help="With --ahead: each participant's number of columns, as 10,20,5."),
-    ] = None,
-    cuts: Annotated[
-        str | None,
-        typer.Option(help="With --ahead: each column's number of cuts, as `privet cuts` says."),
-    ] = None,
-    done: Annotated[
-        int, typer.Option(help="With --ahead: how many tables are trained already.", min=0)
-    ] = 0,
-    wait: Wait = WAIT_SECONDS,
-    log_format: LogFormat = "text",
-) -> None:
-    """Supply randomness to a job's participants; ends when they are done, or one has failed."""
-    with telling(log_format) as tell:
-        agreed, keys = Job.read(job), (str(key), str(certificate))
-        if ahead is not None:
-            if samples is None or features is None or keep:
-                raise ParameterError("ahead: takes --samples and --features, and no --keep")
-            seat = Seat.take(agreed, DEALER, *keys, tell=tell)
-            counts = columns_of(features, seat.job)
-            cut_counts = cut_counts_of(cuts, seat.job, sum(counts))
-            if cut_counts is None and seat.job.told_cuts != "hidden":
-                raise ParameterError(
-                    f"cuts: the job has each column's number told ({seat.job.told_cuts}), and what "
-                    "is dealt depends on it: give --cuts, of which each participant knows its own "
-                    "by `privet cuts`"
-                )
-            _deal_ahead(seat, ahead, samples, counts, cut_counts, done)
-            return
-        if samples is not None or features is not None or cuts is not None or done:
-            raise ParameterError(
-                "samples, features, cuts, done: are for --ahead, a folder for the files"
-            )
-        patience = math.inf if keep else wait
-        while True:
-            try:
-                with seated(agreed, DEALER, *keys, listen, wait=patience, tell=tell) as seat:
-                    seconds = deal(seat)
-                tell(Event("done", f"dealt in {seconds:.1f} s of computing", {"seconds": seconds}))
-            except (PeerError, DisagreementError, CorrelationError, DataError) as error:
-                if not keep:
-                    raise
-                blame = {"error": str(error), "peer": error.peer, "step": error.step}
-                tell(Event("failed", f"{error}; waiting for the next", blame))
-            if not keep:
-                return
-
-
-def _deal_ahead(
-    seat: Seat,
-    folder: Path,
-    samples: int,
-    counts: Sequence[int],
-    cut_counts: tuple[int, ...] | None,
-    done: int,
-) -> None:
-    tables = seat.job.hyper_parameters().tables
-    if done > tables or (done == tables and seat.job.explain is None):
-        raise ParameterError(f"done: {done} of {tables} tables leave nothing to deal for")
-    started = time.perf_counter()
-    federation = seat.job.federation(numbered_features(seat.job, counts), cut_counts)
-    paths = deal_files(seat.job, federation, seat.identity, folder, samples, done, seat.tell)
-    seconds = time.perf_counter() - started
-    for path, name in zip(paths, seat.job.names, strict=True):
-        seat.tell(Event("dealt", f"{path}: for {name} alone", {"path": str(path), "for": name}))
-    seat.tell(
-        Event(
-            "done",
-            f"dealt in {seconds:.1f} s; hand every file to its participant over a way that nobody "
-            "can listen to, then delete it here",
-            {"seconds": seconds, "bytes": sum(path.stat().st_size for path in paths)},
-        )
-    )
 
 
 def train(

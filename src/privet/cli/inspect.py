@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,7 +16,7 @@ from privet.boosting.estimate import DEALERS, time_of
 from privet.boosting.estimate import estimate as estimate_training
 from privet.boosting.preparation import prepare
 from privet.boosting.view import View, view_of_model, view_of_part
-from privet.cli.options import JobFile, PartyOption, columns_of, cut_counts_of
+from privet.cli.options import JobFile, PartyOption, columns_of, cut_counts_of, monotone_of
 from privet.data.frame import Frame
 from privet.data.sources.source import naming
 from privet.errors import DataError, ParameterError
@@ -27,6 +28,7 @@ from privet.files.part_file import load_part
 from privet.files.party_file import PartyFile
 from privet.laboratory.model_plot import plot_model
 from privet.terms.cuts import told_cuts
+from privet.terms.monotone import Monotone
 
 AsJson = Annotated[bool, typer.Option("--json", help="As JSON, on stdout.")]
 
@@ -194,6 +196,13 @@ def estimate(
             show_default="the most",
         ),
     ] = None,
+    monotone: Annotated[
+        str | None,
+        typer.Option(
+            help="If the job constrains columns: 1, -1 or 0 for each, in that order.",
+            show_default="the first ones",
+        ),
+    ] = None,
     kept: Annotated[
         bool, typer.Option("--kept", help="With all indicators kept from an earlier training.")
     ] = False,
@@ -204,8 +213,11 @@ def estimate(
     """Say what a job's training will take, before anybody starts it."""
     agreed = Job.read(job)
     counts = columns_of(features, agreed)
+    signs = monotone_of(monotone, agreed, sum(counts))
+    if signs is None:
+        signs = _first_constrained(agreed, counts)
     federation = agreed.federation(
-        numbered_features(agreed, counts), cut_counts_of(cuts, agreed, sum(counts))
+        numbered_features(agreed, counts), cut_counts_of(cuts, agreed, sum(counts)), signs
     )
     if kept and not agreed.keep_indicators:
         raise ParameterError("kept: the job has no indicators kept; it says so by keep_indicators")
@@ -252,3 +264,16 @@ def estimate(
             f"That is with {most} cuts of every column, the most there can be: --cuts takes the "
             f"numbers that the job has told ({agreed.told_cuts})."
         )
+
+
+def _first_constrained(job: Job, counts: Sequence[int]) -> Monotone:
+    """Return constraints as if those of each participant were on its first columns."""
+    found: list[int] = []
+    for name, count in zip(job.names, counts, strict=True):
+        own = list(job.monotone.get(name, {}).values())
+        if len(own) > count:
+            raise ParameterError(
+                f"features: {count} of {name}, and the job constrains {len(own)} of its columns"
+            )
+        found += [*own, *[0] * (count - len(own))]
+    return tuple(found)

@@ -12,6 +12,7 @@ from privet.data.partition import Partition
 from privet.errors import ParameterError
 from privet.files.job import Job
 from privet.terms.cuts import check_told
+from privet.terms.monotone import Monotone
 
 JobFile = Annotated[Path, typer.Option("--job", help="The job, as all have it.")]
 PartyOption = Annotated[Path, typer.Option("--party", help="Your own party.toml.")]
@@ -47,6 +48,37 @@ def cut_counts_of(text: str | None, job: Job, n_features: int) -> tuple[int, ...
         )
     check_told(counts, job.told_cuts, job.hyper_parameters().candidates)
     return counts
+
+
+def monotone_of(text: str | None, job: Job, n_features: int) -> Monotone | None:
+    """Return the constraint of each column, from what somebody typed; None if nobody did."""
+    if text is None:
+        return None if job.monotone else ()
+    try:
+        signs = tuple(int(part) for part in text.split(","))
+    except ValueError:
+        signs = ()
+    wanted = sorted(sign for own in job.monotone.values() for sign in own.values())
+    if len(signs) != n_features or sorted(sign for sign in signs if sign) != wanted:
+        raise ParameterError(
+            f"monotone: {text!r} is not {n_features} numbers, one for each column: 1 or -1 for "
+            f"those {len(wanted)} that the job constrains, and 0 for the others"
+        )
+    return signs
+
+
+def constraints_of(typed: Sequence[str] | None) -> dict[str, int]:
+    """Return which columns are constrained how, from what somebody typed."""
+    found: dict[str, int] = {}
+    for text in typed or ():
+        column, _, sign = text.rpartition("=")
+        if not column or sign not in ("1", "+1", "-1"):
+            raise ParameterError(
+                f"monotone: {text!r} is not a column and 1 or -1, as income=1: scores never fall, "
+                "or never rise, as it grows"
+            )
+        found[column] = int(sign)
+    return found
 
 
 def partition_of(

@@ -13,7 +13,7 @@ from privet.boosting.estimate import Estimate
 from privet.boosting.trainer import PLAIN, protocols
 from privet.cli.compare import run_comparison
 from privet.cli.experiment_view import show_experiment
-from privet.cli.options import given, partition_of
+from privet.cli.options import constraints_of, given, partition_of
 from privet.cli.table_options import (
     Categorical,
     ClassWeights,
@@ -49,6 +49,7 @@ _NOT_COMPARED = {
         ("protocol", "network", "cuts", "reveal_validation", "dealer_link", "ahead"), _CLEAR
     ),
     "save": "many models are compared, and none is kept",
+    "monotone": "participants are compared by what their columns are worth without constraints",
 }
 _DEFAULT = {name: field.default for name, field in Experiment.model_fields.items()}
 
@@ -111,6 +112,14 @@ def simulate(
         str | None,
         typer.Option(
             help="The same from a TOML file: its table 'columns' has a list for each NAME."
+        ),
+    ] = None,
+    monotone: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="COLUMN=1|-1",
+            help="Scores never fall (1) or never rise (-1) as this column grows; missing values "
+            "are smaller than all. Repeat it for others.",
         ),
     ] = None,
     active: Annotated[
@@ -194,6 +203,7 @@ def simulate(
         "columns": assigned,
         "active": holder,
         "params": {**params, "seed": seed},
+        "monotone": constraints_of(monotone),
         "label": label,
         "id": id_.split(",") if id_ is not None and "," in id_ else id_,
         "table": table_of(

@@ -19,6 +19,7 @@ from privet.arrays import FloatArray
 from privet.boosting.binning import bucket_columns
 from privet.boosting.gains import level_gains
 from privet.boosting.model import Model
+from privet.boosting.preparation import refuse_constrained_categories
 from privet.boosting.reasons import explain
 from privet.boosting.trainer import DEFAULT_PROTOCOL
 from privet.data.kinds import Content
@@ -26,8 +27,9 @@ from privet.data.partition import N_PARTIES
 from privet.errors import DataError, ParameterError
 from privet.estimator.columns import all_in_numbers, encode_columns, in_numbers, learn_encoders
 from privet.estimator.fitting import fit_parties
-from privet.estimator.given import CHECKS, is_table_list, side_by_side
+from privet.estimator.given import CHECKS, column_constraints, is_table_list, side_by_side
 from privet.estimator.partition import resolve_partition
+from privet.estimator.repeated import as_if_repeated
 from privet.estimator.watched import check_watched, order_of_rows
 from privet.terms.cuts import Cuts
 from privet.terms.params import Params, hyper_parameters, spelled_out
@@ -53,6 +55,9 @@ class FederatedEstimator(BaseEstimator):
     cuts : str, optional
         What the parties tell each other of how many cuts each column has: `"exact"`, `"rounded"`
         (up to 1, 3, 7, 15, ...) or `"hidden"`. By default, `"rounded"`; with `"paper"`, `"hidden"`.
+    monotone_constraints : mapping or sequence, optional
+        Columns as which grow scores never fall (1) or never rise (-1), by name or position; or 1,
+        -1 or 0 for every column. A missing value is smaller than all others.
     verbose : bool
         Whether to show how far a training is, on stderr.
     random_state : int, RandomState or None
@@ -93,6 +98,7 @@ class FederatedEstimator(BaseEstimator):
         protocol: str = DEFAULT_PROTOCOL,
         partition: int | Sequence[Sequence[Any]] | Mapping[str, Sequence[Any]] = N_PARTIES,
         cuts: Cuts | None = None,
+        monotone_constraints: Mapping[Any, int] | Sequence[int] | None = None,
         verbose: bool = False,
         random_state: Any = None,
         importance_type: str = "split",
@@ -101,6 +107,7 @@ class FederatedEstimator(BaseEstimator):
         self.protocol = protocol
         self.partition = partition
         self.cuts = cuts
+        self.monotone_constraints = monotone_constraints
         self.verbose = verbose
         self.random_state = random_state
         self.importance_type = importance_type
@@ -147,7 +154,7 @@ class FederatedEstimator(BaseEstimator):
         X, self.partition_ = self._join(X)
         check_consistent_length(X, label, weight)
         if weight is not None:
-            X, label, weight, params = _as_if_repeated(X, label, weight, params)
+            X, label, weight, params = as_if_repeated(X, label, weight, params)
         names = getattr(self, "feature_names_in_", [f"x{i}" for i in range(X.shape[1])])
         order, n_validation = order_of_rows(len(X), params, watched=watched is not None)
         X, label = X[order], label[order]
@@ -171,6 +178,10 @@ class FederatedEstimator(BaseEstimator):
             )
             for party, part in self.partition_.items()
         ]
+        constraints = column_constraints(self.monotone_constraints, names)
+        refuse_constrained_categories(
+            self.encoders_, [names[i] for i in np.flatnonzero(constraints)]
+        )
         found, report = fit_parties(
             parties,
             label,
@@ -179,6 +190,7 @@ class FederatedEstimator(BaseEstimator):
             self.cuts,
             weight,
             n_validation,
+            [constraints[i] for i in self._order],
             verbose=bool(self.verbose),
         )
         model = found.model
@@ -271,24 +283,6 @@ class FederatedEstimator(BaseEstimator):
                 + ", ".join(f"{a!r} for {b!r}" for a, b in zip(names, known, strict=True) if a != b)
             )
         return joined
-
-
-def _as_if_repeated(
-    X: FloatArray, label: FloatArray, weight: FloatArray, params: Params
-) -> tuple[FloatArray, FloatArray, FloatArray, Params]:
-    """Return what trains as if every sample were there as often as its weight says.
-
-    Trainings take weights in means; what is added to sums of them is, too. Samples without a
-    weight are left out: they would have a say in the buckets.
-    """
-    there = weight > 0
-    bad = ~(there | (weight == 0)) | np.isinf(weight)  # so that NaN is bad, too
-    if bad.any() or not there.any():
-        relative_weights(weight)  # says what is wrong
-    mean = float(np.mean(weight[there]))
-    compared = ("l2", "min_child_weight", "min_gain")
-    relative = params.model_copy(update={name: getattr(params, name) / mean for name in compared})
-    return X[there], label[there], weight[there], relative
 
 
 def seed_of(random_state: Any) -> int | None:

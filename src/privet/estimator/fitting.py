@@ -25,6 +25,7 @@ def fit_parties(
     cuts: Cuts | None,
     weight: FloatArray | None,
     n_validation: int,
+    monotone: Sequence[int],
     *,
     verbose: bool,
 ) -> tuple[Grown, FitReport]:
@@ -43,7 +44,7 @@ def fit_parties(
     try:
         if protocol == PLAIN:
             grown = train_watched(
-                parties, label, params, protocol, on_table, cuts, n_validation, weight
+                parties, label, params, protocol, on_table, cuts, n_validation, weight, monotone
             )
         else:
             found = train_federated(
@@ -54,6 +55,7 @@ def fit_parties(
                 cuts=cuts,
                 weight=weight,
                 n_validation=n_validation,
+                monotone=monotone,
                 on_table=on_table,
             )
             model = with_pass_shares(join(found.parts), parties, n_validation)

@@ -1,8 +1,8 @@
-"""What `fit` and `predict` are given: one table or one per party, and a label."""
+"""What `fit` and `predict` are given: tables, a label, weights and constraints."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ from sklearn.utils import check_array
 from sklearn.utils.validation import assert_all_finite, column_or_1d
 
 from privet.arrays import FloatArray
-from privet.errors import DataError
+from privet.errors import DataError, ParameterError
 
 CHECKS: dict[str, Any] = {"dtype": np.float64, "ensure_all_finite": "allow-nan"}
 """What scikit-learn is to make sure of tables."""
@@ -55,3 +55,28 @@ def side_by_side(tables: Sequence[Any]) -> tuple[FloatArray, list[str] | None]:
     if names and len(names) != joined.shape[1]:
         raise DataError("some columns have names and others do not; name all of them or none")
     return joined, names or None
+
+
+def column_constraints(given: Any, names: Sequence[str]) -> list[int]:
+    """Return the constraint of every column, of a mapping by name or position or of a sequence."""
+    found = [0] * len(names)
+    if given is None:
+        return found
+    if not isinstance(given, Mapping):
+        if isinstance(given, str) or np.ndim(given) != 1 or len(given) != len(found):
+            raise ParameterError(
+                f"monotone_constraints: give 1, -1 or 0 for each of {len(found)} columns, or a "
+                f"mapping of some, not {given!r}"
+            )
+        given = dict(enumerate(given))
+    known = {str(name): i for i, name in enumerate(names)}
+    for column, sign in given.items():
+        position = known.get(column, column)
+        if not isinstance(position, (int, np.integer)) or not 0 <= position < len(found):
+            raise ParameterError(f"monotone_constraints: there is no column {column!r}")
+        if isinstance(sign, bool) or sign not in (-1, 0, 1):
+            raise ParameterError(
+                f"monotone_constraints: {sign!r} of column {column!r} is none of 1, -1 and 0"
+            )
+        found[position] = int(sign)
+    return found

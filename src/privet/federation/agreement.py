@@ -4,8 +4,7 @@ Each states what it was asked to do, to everybody else; then, perhaps after an a
 brings along. Every difference between any two is found by all of them, since all compare with all;
 so each ends by itself, naming what differs.
 
-Then each tells digests of all numbers that it will multiply shares with, and of what its machine
-makes of known sums: participants that computed differently would train noise and not notice.
+Then each tells digests of all numbers that it will compute with (`federation.numbers`).
 
 The dealer takes part if it is there. Where correlations were dealt ahead, `federation.ahead`
 compares what they were dealt for. Ids are aligned before, if the job says so
@@ -24,16 +23,26 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from privet.boosting.model import Feature
-from privet.config import Checked, printable, quoted
-from privet.errors import DataError, InputError, PeerMisbehavedError
+from privet.config import Checked, quoted
+from privet.errors import InputError, PeerMisbehavedError
+from privet.federation.constraints import own_constraints, refuse_missing
 from privet.federation.differences import parse, refuse_differences
+from privet.federation.holdings import (
+    Holding,
+    all_features,
+    common_stage,
+    has_ended,
+    tables_of,
+    told_constraints,
+    told_counts,
+)
 from privet.federation.messages import swap
 from privet.federation.numbers import compare_numbers, numbers_of
 from privet.files.checkpoint import Stage
 from privet.files.job import Job
 from privet.files.records import Name
 from privet.runtime.roles import DEALER
-from privet.terms.cuts import check_told
+from privet.terms.monotone import Monotone
 from privet.transport.channel import Channel
 from privet.version import __version__
 
@@ -73,23 +82,6 @@ class Statement(Checked):
         return cls(version=__version__, terms=job.terms(), nonce=secrets.token_hex(32), **values)
 
 
-class Holding(Checked):
-    """What a participant brings along; the dealer has nothing."""
-
-    samples: Annotated[int, Field(ge=0)] | None = None
-    n_features: Annotated[int, Field(ge=0, le=100_000)] = 0
-    features: list[Name] | None = None
-    """The names of a participant's features: for the other participants, not the dealer."""
-    cuts: Annotated[list[int], Field(max_length=100_000)] | None = None
-    """How many cuts each of them has, as far as the job has it told: for the dealer, too."""
-    stages: list[tuple[int, Name]] = Field(default_factory=list)
-    """The stages from which a participant could go on."""
-    ended: bool = False
-    """Whether its training ended, as the job says when it does, at its only stage."""
-    tables: Annotated[int, Field(ge=1)] | None = None
-    """How many tables the model has that is to predict: the dealer has none."""
-
-
 @dataclass(frozen=True)
 class Purpose:
     """What all mean to do."""
@@ -113,6 +105,8 @@ class Agreement:
     """Of all participants; the dealer knows how many each has, not what they are called."""
     cut_counts: tuple[int, ...] | None
     """How many cuts each feature has, if the job has that told."""
+    monotone: Monotone | None
+    """The constraint of each feature, as its owner tells the dealer; None: by name."""
     stage: Stage
     """The latest that all participants have; (0, "") if nobody has any."""
     ended: bool
@@ -154,7 +148,9 @@ def agree_on_purpose(channel: Channel, job: Job, statement: Statement) -> Purpos
 def agree_on_rows(channel: Channel, job: Job, purpose: Purpose, holding: Holding) -> Agreement:
     """Exchange what all bring along; raise DisagreementError if it does not fit together."""
     channel.where = lambda: "agreement"
-    for_dealer = holding.model_copy(update={"features": None})
+    for_dealer = holding.model_copy(
+        update={"features": None, "monotone": own_constraints(job, channel.name, holding.features)}
+    )
     received = swap(
         channel,
         {
@@ -168,22 +164,28 @@ def agree_on_rows(channel: Channel, job: Job, purpose: Purpose, holding: Holding
     refuse_differences(channel, _comparison(job, participants))
     if participants[0].samples is None:
         raise PeerMisbehavedError(job.names[0], "stated no number of samples")
-    stage = _stage(participants)
+    stage = common_stage(participants)
     agreement = Agreement(
         command=purpose.command,
         run=purpose.run,
         samples=participants[0].samples,
-        features=_features(job, participants),
-        cut_counts=_cut_counts(job, participants) if purpose.command == "train" else None,
+        features=all_features(job, participants),
+        cut_counts=told_counts(job, participants) if purpose.command == "train" else None,
+        monotone=told_constraints(job, participants) if channel.name == DEALER else None,
         stage=stage,
-        ended=_ended(job, stage, participants),
-        tables=_tables(job, purpose.command, participants),
+        ended=has_ended(job, stage, participants),
+        tables=tables_of(job, purpose.command, participants),
         dealings={name: statement.dealing for name, statement in purpose.statements.items()},
         explain=_asks_for_reasons(job, purpose),
     )
     try:
-        terms = (agreement.samples, agreement.features, agreement.cut_counts)
-        compare_numbers(channel, numbers_of(job, agreement.command, *terms))
+        federation = None
+        if agreement.command == "train":
+            refuse_missing(job, agreement.features, agreement.monotone)
+            federation = job.federation(
+                agreement.features, agreement.cut_counts, agreement.monotone
+            )
+        compare_numbers(channel, numbers_of(federation, agreement.samples))
     except InputError:
         # Nothing can be trained on what all have, which all find now: nobody just hangs up.
         channel.close()
@@ -225,64 +227,3 @@ def _comparison(job: Job, participants: Sequence[Holding]) -> dict[str, dict[str
             for name, each in stages.items()
         }
     return table
-
-
-def _features(job: Job, participants: Sequence[Holding]) -> tuple[Feature, ...]:
-    features = []
-    for name, holding in zip(job.names, participants, strict=True):
-        names = holding.features
-        if names is None:  # so it is to the dealer
-            names = [str(number) for number in range(holding.n_features)]
-        elif len(names) != holding.n_features or not all(printable(f) for f in names):
-            raise PeerMisbehavedError(name, "stated features that are not all named")
-        features += [Feature(feature, name) for feature in names]
-    return tuple(features)
-
-
-def _cut_counts(job: Job, participants: Sequence[Holding]) -> tuple[int, ...] | None:
-    """Return what all told of their columns; raise if it is not what the job has told."""
-    told: list[int] = []
-    most = job.hyper_parameters().candidates
-    for name, holding in zip(job.names, participants, strict=True):
-        cuts = holding.cuts or []
-        due = 0 if job.told_cuts == "hidden" else holding.n_features
-        try:
-            check_told(cuts, job.told_cuts, most)
-        except DataError as error:
-            raise PeerMisbehavedError(name, f"stated nonsense: {error}") from None
-        if len(cuts) != due:
-            raise PeerMisbehavedError(
-                name, f"stated {len(cuts)} numbers of cuts, and {due} are due"
-            )
-        told += cuts
-    return None if job.told_cuts == "hidden" else tuple(told)
-
-
-def _ended(job: Job, stage: Stage, participants: Sequence[Holding]) -> bool:
-    """Tell whether a training has ended at a stage: as somebody knows, or as all can see.
-
-    What explains scores is derived when all tables are there, and in no checkpoint: then all must
-    have their parts.
-    """
-    ended = [each.ended and stage in each.stages for each in participants]
-    if job.explain is not None:
-        return all(ended)
-    if any(ended):
-        return True
-    params = job.hyper_parameters()
-    return stage[0] == params.tables and params.patience is None and not job.reveal_validation
-
-
-def _tables(job: Job, command: Command, participants: Sequence[Holding]) -> int:
-    """Return how many tables the model has that all have parts of."""
-    tables = participants[0].tables
-    if command == "train":
-        return 0
-    if tables is None or tables > job.hyper_parameters().tables:
-        raise PeerMisbehavedError(job.names[0], "stated no number of tables that there can be")
-    return tables
-
-
-def _stage(participants: Sequence[Holding]) -> Stage:
-    common = set.intersection(*(set(holding.stages) for holding in participants))
-    return max(common, default=(0, ""))

@@ -57,6 +57,8 @@ class Work(Checked):
     """How many cuts each of them has, if the job has that told."""
     length: Name
     """How many tables are trained."""
+    monotone: list[int] = Field(default_factory=list)
+    """The constraint of each of them, if there are any."""
     done: Annotated[int, Field(ge=0)]
     """How many tables are there already."""
     numbers: dict[Name, Name]
@@ -74,8 +76,9 @@ class Work(Checked):
             features=[counts[name] for name in job.names],
             cuts=None if cuts is None else list(cuts),
             length=job.length,
+            monotone=list(federation.monotone),
             done=done,
-            numbers=numbers_of(job, "train", samples, features, cuts),
+            numbers=numbers_of(federation, samples),
         )
 
     def order(self) -> str:
@@ -84,6 +87,8 @@ class Work(Checked):
         if self.cuts is not None:
             cuts = self.cuts[:1] if len(set(self.cuts)) == 1 else self.cuts
             counts += f" --cuts {','.join(str(count) for count in cuts)}"
+        if self.monotone:
+            counts += f" --monotone={','.join(str(sign) for sign in self.monotone)}"
         done = f" --done {self.done}" if self.done else ""
         return (
             f"`privet dealer --job job.toml --ahead FOLDER --samples {self.samples} "
@@ -267,7 +272,8 @@ def _work(source: FileSource) -> Work:
 def _refuse(source: FileSource, due: dict[str, Any], advice: str) -> None:
     """Raise CorrelationError unless a file was dealt for what is due, as far as that is known."""
     found = _work(source).model_dump()
-    for key in ("version", "job", "length", "samples", "features", "cuts", "done"):
+    keys = ("version", "job", "length", "samples", "features", "cuts", "monotone", "done")
+    for key in keys:
         if key in due and found[key] != due[key]:
             raise CorrelationError(
                 f"{source.path}: was dealt for {_NAMES[key]}: {found[key]}, and here it is "
@@ -287,5 +293,6 @@ _NAMES = {
     "samples": "samples",
     "features": "features of the participants",
     "cuts": "numbers of cuts",
+    "monotone": "constraints",
     "done": "tables done",
 }

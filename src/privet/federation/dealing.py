@@ -5,16 +5,11 @@ from __future__ import annotations
 import time
 
 from privet.boosting.inference import answer, tell_unit
-from privet.federation.agreement import (
-    Agreement,
-    Holding,
-    Statement,
-    agree_on_purpose,
-    agree_on_rows,
-)
+from privet.federation.agreement import Agreement, Statement, agree_on_purpose, agree_on_rows
 from privet.federation.ahead import training_program
 from privet.federation.common_rows import assist
 from privet.federation.events import Event
+from privet.federation.holdings import Holding
 from privet.federation.ids import refuse_other_ids
 from privet.federation.keeping import receive_seeds
 from privet.federation.service import DealerOfService
@@ -52,7 +47,7 @@ def deal(seat: Seat) -> float:
 
 def _program(job: Job, agreement: Agreement, channel: Channel) -> Program:
     if agreement.command == "train":
-        federation = job.federation(agreement.features, agreement.cut_counts)
+        federation = job.federation(agreement.features, agreement.cut_counts, agreement.monotone)
         plan, keeping = federation.plan(agreement.samples), None
         done = agreement.stage[0]
         if job.keep_indicators and done < plan.params.tables:

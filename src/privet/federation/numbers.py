@@ -1,6 +1,7 @@
-"""The numbers that everybody will compute with: compared, as digests, before anything is computed.
+"""The numbers that all will compute with, compared before anything is computed.
 
-Participants that multiplied shares with different numbers would train noise and not notice.
+Each tells digests of all numbers that it will multiply shares with, and of what its machine makes
+of known sums: participants that computed differently would train noise and not notice.
 """
 
 from __future__ import annotations
@@ -12,11 +13,10 @@ from typing import Annotated
 from pydantic import Field
 
 from privet.arithmetic.probe import probe
-from privet.boosting.model import Feature
+from privet.boosting.federation import Federation
 from privet.config import Checked
 from privet.federation.differences import parse, refuse_differences
 from privet.federation.messages import swap
-from privet.files.job import Job
 from privet.files.records import Name
 from privet.transport.channel import Channel
 
@@ -32,19 +32,16 @@ class Numbers(Checked):
     digests: Annotated[dict[Name, Name], Field(max_length=100)]
 
 
-def numbers_of(
-    job: Job,
-    command: str,
-    samples: int,
-    features: tuple[Feature, ...],
-    cut_counts: tuple[int, ...] | None,
-) -> dict[str, str]:
-    """Return digests of all numbers that this machine would compute with, by what they are for."""
+def numbers_of(federation: Federation | None, samples: int) -> dict[str, str]:
+    """Return digests of all numbers that this machine would compute with, by what they are for.
+
+    Those of a training, if there is to be one.
+    """
     constants: dict[str, object] = {f"this machine's {k}": v for k, v in probe().items()}
-    if command == "train":
-        federation = job.federation(features, cut_counts)
+    if federation is not None:
         plan = federation.plan(samples)
         constants |= {"cuts": plan.cuts, **federation.suite.constants(plan)}
+        constants |= {"constraints": plan.monotone} if plan.monotone else {}
     return {f"numbers of {k}": _digest(value) for k, value in constants.items()}
 
 

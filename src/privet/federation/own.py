@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from privet.boosting.federation import PartyData, TrainingState
-from privet.boosting.preparation import Prepared, prepare
+from privet.boosting.preparation import Prepared, prepare, refuse_constrained_categories
 from privet.data.frame import Frame
 from privet.data.ids import Ids
 from privet.data.labels import settle_label
@@ -168,6 +168,7 @@ class Table:
             prepared = prepare(
                 party.name, frame, params, party.data.positive, party.data.class_weight
             )
+            refuse_constrained_categories(prepared.encoders, job.monotone.get(party.name, {}))
         data = PartyData(prepared.columns, prepared.label, prepared.weight)
         ids = prepared.ids
         assert ids is not None

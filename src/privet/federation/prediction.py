@@ -15,10 +15,11 @@ from privet.boosting.inference import Explained, answer, tell_unit
 from privet.data.frame import Frame
 from privet.data.ids import Ids
 from privet.errors import ModelError
-from privet.federation.agreement import Holding, Statement, agree_on_purpose, agree_on_rows
+from privet.federation.agreement import Statement, agree_on_purpose, agree_on_rows
 from privet.federation.classes import ByClass, tell_classes
 from privet.federation.common_rows import alignments_of, find_common
 from privet.federation.explanations import check_asks, in_columns
+from privet.federation.holdings import Holding
 from privet.federation.ids import digest_of, refuse_other_ids
 from privet.federation.party_report import PartyReport, party_report
 from privet.federation.session import Seat

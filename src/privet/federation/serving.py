@@ -22,10 +22,11 @@ from privet.boosting.inference import Explained, answer, tell_unit
 from privet.data.frame import Frame
 from privet.data.ids import keys_of
 from privet.errors import PeerMisbehavedError
-from privet.federation.agreement import Holding, Statement, agree_on_purpose, agree_on_rows
+from privet.federation.agreement import Statement, agree_on_purpose, agree_on_rows
 from privet.federation.classes import tell_classes
 from privet.federation.common_rows import alignments_of, find_common
 from privet.federation.events import Event
+from privet.federation.holdings import Holding
 from privet.federation.messages import pack, receive, send, unpack
 from privet.federation.party_report import Reveal, reveals
 from privet.federation.request_queue import Request, RequestQueue, parts_of

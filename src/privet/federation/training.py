@@ -11,14 +11,9 @@ from privet.arrays import FloatArray
 from privet.boosting.estimate import estimate
 from privet.boosting.federation import Keeping, PartyData, Trained, TrainingState, train
 from privet.boosting.validation import predict_validation
-from privet.federation.agreement import (
-    Agreement,
-    Holding,
-    Statement,
-    agree_on_purpose,
-    agree_on_rows,
-)
+from privet.federation.agreement import Agreement, Statement, agree_on_purpose, agree_on_rows
 from privet.federation.events import Event, Tell
+from privet.federation.holdings import Holding
 from privet.federation.ids import digest_of, refuse_other_ids
 from privet.federation.keeping import Keeper
 from privet.federation.own import Own, Table

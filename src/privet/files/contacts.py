@@ -9,6 +9,7 @@ from pydantic import Field, field_validator
 from privet.config import Config, check_name
 from privet.errors import ParameterError
 from privet.runtime.roles import DEALER
+from privet.terms.monotone import Constraints
 
 _FINGERPRINT = r"^[0-9a-f]{64}$"
 
@@ -37,6 +38,8 @@ class Participant(Contact):
     name: str
     role: Literal["active", "passive"] = "passive"
     """The active one also holds the label."""
+    monotone: Constraints = Field(default_factory=dict)
+    """Its columns as which grow scores never fall (1) or never rise (-1): { income = 1 }."""
 
     @field_validator("name")
     @classmethod

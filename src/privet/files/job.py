@@ -36,12 +36,13 @@ from privet.boosting.model import Feature
 from privet.boosting.trainer import DEFAULT_PROTOCOL
 from privet.config import Config, check_name
 from privet.errors import ParameterError
+from privet.files.abilities import PROTOCOL_TERMS, check_abilities
 from privet.files.contacts import Contact, Participant, parse_address
 from privet.files.id_terms import IdTerms
 from privet.runtime.roles import DEALER
 from privet.terms.cuts import Cuts
+from privet.terms.monotone import Monotone, by_feature, refuse_several
 from privet.terms.params import Params, Task
-from privet.terms.validation import check_patience
 from privet.transport.mesh import Member
 
 
@@ -113,44 +114,28 @@ class Job(Config):
             raise ValueError(
                 f'participants: exactly one has role = "active", and here {len(active)} have'
             )
-        suite = SUITES[self.protocol]
-        for key, able, lack in (
-            ("reveal_loss", suite.has_loss, "has no loss"),
-            ("weighted", suite.has_weights, "has no weights"),
-            ("explain", suite.explains, "derives no contributions"),
-            ("keep_indicators", suite.publishes, "publishes none"),
-        ):
-            if getattr(self, key) and not able:
-                raise ValueError(f"{key}: the protocol {self.protocol} {lack}; use masked")
-        self._check_validation(self.hyper_parameters())
+        params = self.hyper_parameters()
+        said = {key: getattr(self, key) for key in (*PROTOCOL_TERMS, "reveal_validation")}
+        check_abilities(self.protocol, said, params)
         if self.ids.only_aligned and not self.align:
             raise ValueError(f"ids.{self.ids.only_aligned[0]}: is for jobs that say align = true")
         cuts_of(self.protocol, self.cuts)
         for key, name in (("recipient", self.recipient), ("export", self.export)):
             if name and name not in names:
                 raise ValueError(f"{key}: {name!r} is none of {', '.join(names)}")
-        params = self.hyper_parameters()
-        if SUITES[self.protocol].one_output and params.objective.outputs > 1:
-            raise ValueError(f"classes: the protocol {self.protocol} has two, not {params.classes}")
+        if self.monotone:
+            refuse_several(params.objective)
         return self
-
-    def _check_validation(self, params: Params) -> None:
-        """Raise ValueError or ParameterError for what does not go without validation rows."""
-        if self.reveal_validation and not params.validation:
-            raise ValueError("reveal_validation: there are no validation rows; set validation")
-        if params.validation and not SUITES[self.protocol].has_validation:
-            raise ValueError(
-                f"params.validation: the protocol {self.protocol} has no loss; use masked"
-            )
-        try:
-            check_patience(params, int(params.validation > 0))
-        except ParameterError as error:
-            raise ValueError(f"params.{error}") from None
 
     @property
     def names(self) -> list[str]:
         """The participants, in the order in which all count them."""
         return [participant.name for participant in self.participants]
+
+    @property
+    def monotone(self) -> dict[str, dict[str, int]]:
+        """Which way scores may move as columns grow, by participant, where they are constrained."""
+        return {p.name: dict(p.monotone) for p in self.participants if p.monotone}
 
     @property
     def active(self) -> int:
@@ -218,9 +203,18 @@ class Job(Config):
         ]
 
     def federation(
-        self, features: tuple[Feature, ...], cut_counts: tuple[int, ...] | None = None
+        self,
+        features: tuple[Feature, ...],
+        cut_counts: tuple[int, ...] | None = None,
+        monotone: Monotone | None = None,
     ) -> Federation:
-        """Return who takes part in training on these features, with so many cuts if all know."""
+        """Return who takes part in training on these features, with so many cuts if all know.
+
+        Whoever knows what features are called need not say which are constrained.
+        """
+        if monotone is None:
+            named = [(feature.owner, feature.name) for feature in features]
+            monotone = tuple(by_feature(named, self.monotone))
         return Federation(
             protocol=self.protocol,
             params=self.hyper_parameters(),
@@ -233,6 +227,7 @@ class Job(Config):
             explains=self.explain is not None,
             reveal_validation=self.reveal_validation,
             cut_counts=cut_counts,
+            monotone=monotone if any(monotone) else (),
         )
 
     def query(self, samples: int, tables: int, explained: int | None = None) -> Query:
@@ -268,6 +263,7 @@ class Job(Config):
             "keep_indicators": self.keep_indicators,
             "prediction_bits": self.revealed_bits,
             "align": self.align,
+            **({"monotone": self.monotone} if self.monotone else {}),
             **self.ids.work(),
             **self.hyper_parameters().model_dump(),
         }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -13,17 +13,17 @@ from privet.boosting.estimate import Estimate
 from privet.boosting.federation import SUITES, cuts_of
 from privet.boosting.model import Model
 from privet.boosting.part import join
-from privet.boosting.preparation import prepare
+from privet.boosting.preparation import Prepared, prepare, refuse_constrained_categories
 from privet.boosting.reference import OnTable
 from privet.boosting.trainer import DEFAULT_PROTOCOL, PLAIN, train_federated, train_watched
 from privet.boosting.validation import stand_ins
 from privet.data.datasets import DataSet
 from privet.data.encoder import Encoder
 from privet.data.encoding import encode
-from privet.data.frame import Frame
+from privet.data.frame import Frame, listing
 from privet.data.partition import PartyFrame, check_aligned, hand_out, split_rows
 from privet.data.sources.source import naming
-from privet.errors import DataError
+from privet.errors import DataError, ParameterError
 from privet.federation.party_report import (
     Reveal,
     ValidationReport,
@@ -87,6 +87,7 @@ def run(
         on_estimate,
         cuts=cuts,
         reveal_validation=experiment.reveal_validation,
+        monotone=experiment.monotone,
     )
     model, plain = replace(trained.model, classes=data.classes), trained
     if protocol != PLAIN:
@@ -98,6 +99,7 @@ def run(
             experiment.network,
             cuts=cuts,
             reveal_validation=experiment.reveal_validation,
+            monotone=experiment.monotone,
         )
     report = Report(
         version=__version__,
@@ -192,10 +194,12 @@ def train_on(
     *,
     cuts: Cuts | None = None,
     reveal_validation: bool = False,
+    monotone: Mapping[str, int] | None = None,
 ) -> Trained:
     """Let every party bucket its own columns, train on them, and predict new rows.
 
-    The last party holds the label, and receives the predictions.
+    `monotone` constrains columns by name, whosever they are. The last party holds the label, and
+    receives the predictions.
     """
     started = time.perf_counter()
     check_aligned(parties)
@@ -207,6 +211,7 @@ def train_on(
     bucketed = [own.columns for own in prepared]
     by_party = [own.encoders for own in prepared]
     new_columns = features(new, by_party)
+    signs = _constraints(prepared, monotone or {})
     encoders = tuple(encoder for own in by_party for encoder in own)
     n_validation = count_validation(len(label), params)
     rows = label[len(label) - n_validation :]
@@ -216,7 +221,7 @@ def train_on(
 
     if protocol == PLAIN:
         model, losses = train_watched(
-            bucketed, label, params, protocol, on_table, cuts, weight=weight
+            bucketed, label, params, protocol, on_table, cuts, weight=weight, monotone=signs
         )
         predictions = model.predict(np.concatenate(new_columns))
         set_aside_rows = np.concatenate([stand_ins(own) for own in bucketed])[:, -n_validation:]
@@ -243,6 +248,7 @@ def train_on(
         protocol,
         cuts=cuts,
         weight=weight,
+        monotone=signs,
         network=network,
         dealer_link=dealer_link,
         ahead=ahead,
@@ -265,6 +271,18 @@ def train_on(
         federated.outcome.peak_rss_mb,
         by_party,
     )
+
+
+def _constraints(prepared: Sequence[Prepared], monotone: Mapping[str, int]) -> list[int]:
+    """Return the constraint of every feature; raise ParameterError if one cannot be."""
+    refuse_constrained_categories([e for own in prepared for e in own.encoders], monotone)
+    names = [name for own in prepared for name in own.columns.names]
+    for name in monotone:
+        if name not in names:
+            raise ParameterError(
+                f"monotone: there is no feature {name!r}; there are {listing(names)}"
+            )
+    return [monotone.get(name, 0) for name in names]
 
 
 def features(

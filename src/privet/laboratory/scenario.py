@@ -19,6 +19,7 @@ from privet.data.reader import column_names, read_table
 from privet.data.sources.location import is_address
 from privet.data.sources.source import naming
 from privet.errors import DataError, ParameterError
+from privet.terms.monotone import Constraints
 from privet.terms.objective import Objective
 from privet.terms.params import Task
 
@@ -36,6 +37,8 @@ class Scenario(Config):
     """Who has the label; None: the last participant."""
     params: dict[str, Any] = Field(default_factory=dict)
     """Hyper-parameters by name; the task comes with the data."""
+    monotone: Constraints = Field(default_factory=dict)
+    """Columns as which grow scores never fall (1) or never rise (-1)."""
     label: str | None = None
     """The label's column, of a file; None: the one called so."""
     id: str | list[str] | None = None

@@ -101,6 +101,8 @@ class Suite(ABC):
     """Whether samples may have weights."""
     has_validation: ClassVar[bool] = False
     """Whether it can compute the loss on validation rows."""
+    has_constraints: ClassVar[bool] = False
+    """Whether scores can be kept from falling or rising as features grow."""
     one_output: ClassVar[bool] = False
     """Whether it learns one score a sample alone: a number, or one of two classes."""
     explains: ClassVar[bool] = False

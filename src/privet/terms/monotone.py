@@ -6,6 +6,9 @@ A missing value counts as smaller than everything else: it passes every test.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator
 
 from privet.errors import ParameterError
 from privet.terms.objective import Objective
@@ -15,19 +18,26 @@ Monotone = tuple[int, ...]
 do both. Empty, if all may."""
 
 
+def _no_truth(sign: object) -> object:
+    """Refuse what Python takes for 1 and is not."""
+    if isinstance(sign, bool):
+        raise ValueError("is neither 1 nor -1")  # as pydantic takes it
+    return sign
+
+
+Constraints = dict[str, Annotated[Literal[1, -1], BeforeValidator(_no_truth)]]
+"""Of some columns, by name."""
+
+
 def settled(monotone: Sequence[int], n_features: int, objective: Objective) -> Monotone:
     """Return constraints as plans have them; raise ParameterError if they cannot be kept.
 
-    Several classes have scores of their own each, and it is their order that counts: none of them
-    rises unless others fall.
+    Several classes have scores of their own each, and it is their order that counts: one rises as
+    much when others fall.
     """
     if not any(monotone):
         return ()
-    if objective.outputs > 1:
-        raise ParameterError(
-            f"monotone: {objective.outputs} classes have no score that could rise or fall alone; "
-            "leave it out, or learn one of two classes or a number"
-        )
+    refuse_several(objective)
     if len(monotone) != n_features:
         raise ParameterError(
             f"monotone: {len(monotone)} constraints for {n_features} features: each needs one, 0 "
@@ -40,6 +50,15 @@ def settled(monotone: Sequence[int], n_features: int, objective: Objective) -> M
             "never rise) and 0"
         )
     return tuple(int(sign) for sign in monotone)
+
+
+def refuse_several(objective: Objective) -> None:
+    """Raise ParameterError if there is more than one score."""
+    if objective.outputs > 1:
+        raise ParameterError(
+            f"monotone: {objective.outputs} classes have no score that could rise or fall alone; "
+            "leave it out, or learn one of two classes or a number"
+        )
 
 
 def by_feature(

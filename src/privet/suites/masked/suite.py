@@ -42,6 +42,7 @@ class MaskedSuite(Suite):
     encoding = FixedPoint(SCORE_BITS)
     has_loss = True
     has_weights = True
+    has_constraints = True
     explains = True
     has_validation = True
     publishes = True

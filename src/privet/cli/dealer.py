@@ -1,0 +1,121 @@
+"""`privet dealer`: randomness for the participants of a job, live or ahead."""
+
+from __future__ import annotations
+
+import math
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from privet.boosting.federation import Federation
+from privet.cli.console import LogFormat, telling
+from privet.cli.federate import Wait
+from privet.cli.options import JobFile, columns_of, cut_counts_of, monotone_of
+from privet.errors import CorrelationError, DataError, DisagreementError, ParameterError, PeerError
+from privet.federation.ahead import deal_files, numbered_features
+from privet.federation.dealing import deal
+from privet.federation.events import Event
+from privet.federation.session import WAIT_SECONDS, Seat, seated
+from privet.files.job import Job
+from privet.runtime.roles import DEALER
+
+
+def dealer(
+    job: JobFile,
+    key: Annotated[Path, typer.Option(help="Your private key.")] = Path("dealer.key"),
+    certificate: Annotated[Path, typer.Option(help="Your certificate.")] = Path("dealer.crt"),
+    listen: Annotated[
+        str | None, typer.Option(help="HOST:PORT, if not the job's.", show_default="the job's")
+    ] = None,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Deal again and again, until stopped.")
+    ] = False,
+    ahead: Annotated[
+        Path | None,
+        typer.Option(help="Deal for a training into files there, before anybody is there."),
+    ] = None,
+    samples: Annotated[
+        int | None, typer.Option(help="With --ahead: how many rows.", min=2, show_default=False)
+    ] = None,
+    features: Annotated[
+        str | None,
+        typer.Option(help="With --ahead: each participant's number of columns, as 10,20,5."),
+    ] = None,
+    cuts: Annotated[
+        str | None,
+        typer.Option(help="With --ahead: each column's number of cuts, as `privet cuts` says."),
+    ] = None,
+    monotone: Annotated[
+        str | None,
+        typer.Option(
+            help="With --ahead, if the job constrains columns: 1, -1 or 0 for each, as 0,1,0,-1."
+        ),
+    ] = None,
+    done: Annotated[
+        int, typer.Option(help="With --ahead: how many tables are trained already.", min=0)
+    ] = 0,
+    wait: Wait = WAIT_SECONDS,
+    log_format: LogFormat = "text",
+) -> None:
+    """Supply randomness to a job's participants; ends when they are done, or one has failed."""
+    with telling(log_format) as tell:
+        agreed, keys = Job.read(job), (str(key), str(certificate))
+        if ahead is not None:
+            if samples is None or features is None or keep:
+                raise ParameterError("ahead: takes --samples and --features, and no --keep")
+            seat = Seat.take(agreed, DEALER, *keys, tell=tell)
+            counts = columns_of(features, seat.job)
+            cut_counts = cut_counts_of(cuts, seat.job, sum(counts))
+            if cut_counts is None and seat.job.told_cuts != "hidden":
+                raise ParameterError(
+                    f"cuts: the job has each column's number told ({seat.job.told_cuts}), and what "
+                    "is dealt depends on it: give --cuts, of which each participant knows its own "
+                    "by `privet cuts`"
+                )
+            signs = monotone_of(monotone, seat.job, sum(counts))
+            if signs is None:
+                raise ParameterError(
+                    "monotone: the job constrains columns by name, and what is dealt depends on "
+                    "where they are: give --monotone, 1, -1 or 0 for each column in their order"
+                )
+            federation = seat.job.federation(numbered_features(seat.job, counts), cut_counts, signs)
+            _deal_ahead(seat, federation, ahead, samples, done)
+            return
+        if any(each is not None for each in (samples, features, cuts, monotone)) or done:
+            raise ParameterError(
+                "samples, features, cuts, monotone, done: are for --ahead, a folder for the files"
+            )
+        patience = math.inf if keep else wait
+        while True:
+            try:
+                with seated(agreed, DEALER, *keys, listen, wait=patience, tell=tell) as seat:
+                    seconds = deal(seat)
+                tell(Event("done", f"dealt in {seconds:.1f} s of computing", {"seconds": seconds}))
+            except (PeerError, DisagreementError, CorrelationError, DataError) as error:
+                if not keep:
+                    raise
+                blame = {"error": str(error), "peer": error.peer, "step": error.step}
+                tell(Event("failed", f"{error}; waiting for the next", blame))
+            if not keep:
+                return
+
+
+def _deal_ahead(seat: Seat, federation: Federation, folder: Path, samples: int, done: int) -> None:
+    tables = seat.job.hyper_parameters().tables
+    if done > tables or (done == tables and seat.job.explain is None):
+        raise ParameterError(f"done: {done} of {tables} tables leave nothing to deal for")
+    started = time.perf_counter()
+    paths = deal_files(seat.job, federation, seat.identity, folder, samples, done, seat.tell)
+    seconds = time.perf_counter() - started
+    for path, name in zip(paths, seat.job.names, strict=True):
+        seat.tell(Event("dealt", f"{path}: for {name} alone", {"path": str(path), "for": name}))
+    seat.tell(
+        Event(
+            "done",
+            f"dealt in {seconds:.1f} s; hand every file to its participant over a way that nobody "
+            "can listen to, then delete it here",
+            {"seconds": seconds, "bytes": sum(path.stat().st_size for path in paths)},
+        )
+    )

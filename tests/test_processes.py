@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -71,7 +72,8 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> LocalFederation:
 def test_a_killed_training_ends_as_if_nothing_had_happened(trained: LocalFederation) -> None:
     assert same_tests(model_of(trained), plain_model(trained))
     for name in NAMES:
-        assert [p.name for p in trained.part(name).parent.iterdir()] == ["rehearsal.part"]
+        found = sorted(path.name for path in trained.part(name).parent.iterdir())
+        assert found == ["rehearsal.checkpoints", "rehearsal.part"]  # for more tables later
 
 
 def test_prediction_and_inspection(trained: LocalFederation) -> None:
@@ -183,6 +185,8 @@ def test_a_second_training_on_kept_indicators(tmp_path: Path) -> None:
     for _ in range(2):
         for name in NAMES:
             local.part(name).unlink(missing_ok=True)
+            checkpoints = local.part(name).parent / "rehearsal.checkpoints"
+            shutil.rmtree(checkpoints, ignore_errors=True)
         ended = local.run("train", timeout=60)
         assert {each.code for each in ended.values()} == {0}, ended
         reports = [json.loads(local.report(name, "train").read_text()) for name in NAMES]

@@ -46,6 +46,7 @@ THREE = "three classes"
 """A task here: of several outputs."""
 ALL_TERMS: dict[str, Any] = {
     "reveal_loss": True,
+    "reveal_gain": True,
     "explains": True,
     "watched": True,
     "reveal_validation": True,

@@ -37,7 +37,7 @@ from privet.gates.gate import Gate, OpeningGate, together
 from privet.runtime.correlations import Sink, Source
 from privet.runtime.dealer import Dealer
 from privet.runtime.letters import Letter
-from privet.runtime.runtime import Things
+from privet.runtime.runtime import Things, Winner
 from privet.transport.channel import Array, Expected
 from tests.privacy.stage import (
     Draw,
@@ -386,7 +386,7 @@ class _Solver(Watched):
         self._check_reveals()
         return found
 
-    def reveal_winner(self, finalists: Share, things: Things) -> tuple[int, int]:
+    def reveal_winner(self, finalists: Share, things: Things) -> Winner:
         found = super().reveal_winner(finalists, things)
         self._check_reveals()
         return found

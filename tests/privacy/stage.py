@@ -29,7 +29,7 @@ from privet.runtime.dealer import Dealer
 from privet.runtime.letters import Letter
 from privet.runtime.party import Party
 from privet.runtime.roles import DEALER, Program
-from privet.runtime.runtime import Things
+from privet.runtime.runtime import Things, Winner
 from privet.transport.channel import Array, Channel, Expected
 from privet.transport.memory import memory_channels
 from tests.runtime.harness import Received, RecordingChannel
@@ -244,8 +244,9 @@ class Watched(Party):
         self.announced.append(heard)
         return heard
 
-    def reveal_winner(self, finalists: Share, things: Things) -> tuple[int, int]:
-        sent = finalists.ring.reduce(np.delete(finalists.part, 1 + self.index, axis=0))
+    def reveal_winner(self, finalists: Share, things: Things) -> Winner:
+        kept = [row for row in things.rows(self.index) if row]
+        sent = finalists.ring.reduce(np.delete(finalists.part, kept, axis=0))
         self.revealed.append((self.step_name, sent))
         return super().reveal_winner(finalists, things)
 

@@ -302,6 +302,27 @@ def test_mean_absolute_contributions(n: int, honest: int) -> None:
 
 @pytest.mark.parametrize("n", [2, 3])
 @pytest.mark.parametrize("task", ALL_TASKS)
+def test_gains_to_the_label_s_holder(task: str, n: int) -> None:
+    """It learns what each level gains, which is the same for twins, and nothing else."""
+    program, data = training("masked", task, n, 0, reveal_gain=True)
+    session = perform(program, data, Randomness("gains"))
+    explain(session, 0, changed(twins)(data[0]))
+    assert session.seen[-1].result.part.gains.max() > 0
+
+
+@pytest.mark.parametrize("n", [2, 3])
+@pytest.mark.parametrize("task", TASKS)
+def test_gains_that_others_do_not_learn(task: str, n: int) -> None:
+    """With other weights every gain is another; everybody but the label's holder learns none."""
+    program, data = training("masked", task, n, n - 1, weighted=True, reveal_gain=True)
+    session = perform(program, data, Randomness("others"))
+    found = explain(session, n - 1, changed(other_weights)(data[-1]))
+    before, after = (each.seen[-1].result.part.gains for each in (session, found))
+    assert not np.array_equal(before, after)
+
+
+@pytest.mark.parametrize("n", [2, 3])
+@pytest.mark.parametrize("task", ALL_TASKS)
 def test_validation_rows_of_others(task: str, n: int) -> None:
     """The label's holder learns their mean loss, which is the same for twins, and nothing else."""
     program, data = training("masked", task, n, 0, tables=1, watched=True)

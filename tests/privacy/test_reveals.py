@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from privet.boosting.inference import ExplainBy
 from privet.boosting.part import LabelUnit
 from privet.runtime.ledger import Ledger
 from privet.runtime.roles import DEALER
+from privet.suites.masked.candidates import units_of_score
+from privet.suites.masked.gains import told_drop
+from privet.suites.masked.scales import Scales
 from tests.privacy.cases import DEPTH, SET_ASIDE, prediction, training
 from tests.privacy.stage import perform
+from tests.runtime.harness import play
 
 EVERYBODY = ("party1", "party2", "party3")
 
@@ -39,6 +44,48 @@ def test_a_training(task: str, chosen: dict[str, float]) -> None:
         assert sum(e.count for e in entries if e.what == "numbers within bounds") == counts
         own = features // 2 == seen.runtime.index
         assert ((seen.result.part.bucket >= 0) == own).all()
+
+
+@pytest.mark.parametrize("task", ["regression", "classification"])
+def test_gains(task: str) -> None:
+    """The label's holder alone learns one number a level, of 16 bits or so; nobody else a byte."""
+    program, data = training("masked", task, 3, 0, reveal_gain=True)
+    session = perform(program, data, None)
+    other = perform(training("masked", task, 3, 0)[0], data, None)
+    for seen, before in zip(session.seen, other.seen, strict=True):
+        holder = seen.runtime.index == 2
+        entries = [e for e in seen.runtime.ledger.entries if e.what == "gain of a test"]
+        assert [(e.to, e.count) for e in entries] == [(("party3",), 1)] * 2 * DEPTH
+        assert told(seen.runtime.ledger) - told(before.runtime.ledger) == {
+            ("gain of a test", ("party3",))
+        }
+        sizes = [
+            [r.array.nbytes for r in each.received if r.step == "table/level/reveal"]
+            for each in (seen, before)
+        ]
+        assert (sizes[0] != sizes[1]) == holder
+        assert (seen.result.part.gains is not None) == holder
+    # In units of which the scores of the first table have no more than 2^17.
+    unit, scales = session.seen[2].result.part.unit.scale ** 2, Scales.of(program.plan)
+    unit *= float((1 << told_drop(scales)) / units_of_score(scales))
+    in_units = 2 * session.seen[2].result.part.gains / unit
+    assert in_units == pytest.approx(np.rint(in_units), abs=1e-6)
+    assert 2**8 < in_units.sum(axis=1).max() < 2**17
+
+
+@pytest.mark.parametrize("task", ["regression", "classification"])
+def test_scores_of_losers_stay_veiled(task: str) -> None:
+    """Of all features but the best the label's holder sees uniform numbers, where scores would be.
+
+    One in 2^24 of them is as small as these.
+    """
+    program, data = training("masked", task, 3, 0, reveal_gain=True)
+    views = play(program, 3, data)
+    for k, view in enumerate(views):
+        veiled = [a for a in view.opened if a.ndim == 2 and a.shape[1] == 5]
+        scores = [rows[2] for rows in veiled if len(rows) == 3]
+        assert len(scores) == (2 * DEPTH if k == 2 else 0)
+        assert all((numbers >= 1 << 24).all() for numbers in scores)
 
 
 @pytest.mark.parametrize("revealed", [False, True])

@@ -325,7 +325,7 @@ def test_a_winner_goes_to_all_and_its_detail_to_the_owner() -> None:
     """Among veiled finalists, which look like nothing that there is."""
     program = partial(choosing, [[77, 3, 1 << 60], [5, 0, 1 << 40], [1 << 50, 8, 6]])
     views = play(program, 2)
-    assert [view.result for view in views] == [(2, -1), (2, 7)]
+    assert [view.result for view in views] == [(2, -1, None), (2, 7, None)]
     assert check_count(program, views) == {"": Cost(1, 2 * 2 * 3 * 8, 0)}
     # What was shown beside the winner, for each of the two.
     assert [[v.tolist() for v in view.opened] for view in views] == [
@@ -343,9 +343,26 @@ def test_shares_that_do_not_add_up_to_a_winner(winner: list[int]) -> None:
         simulate(partial(choosing, [[value] for value in winner]), 2)
 
 
-def choosing(finalists: list[list[int]], runtime: Runtime, _: None) -> Any:
+@pytest.mark.parametrize("receiver", [0, 1])
+def test_a_number_of_the_winner_goes_to_its_receiver(receiver: int) -> None:
+    """In the same round: one row more, to it alone."""
+    rows = [[77, 3, 1 << 60], [5, 0, 1 << 40], [1 << 50, 8, 6], [1 << 60, 12345, 7]]
+    program = partial(choosing, rows, receiver=receiver)
+    views = play(program, 2)
+    numbers = [12345 if k == receiver else None for k in range(2)]
+    assert [view.result for view in views] == [(2, -1, numbers[0]), (2, 7, numbers[1])]
+    assert check_count(program, views) == {"": Cost(1, (2 + 3) * 3 * 8, 0)}
+    for view in views:
+        assert view.ledger.entries[-1] == Disclosure("number", (f"party{receiver + 1}",), 1, "")
+    assert [len(view.opened[0]) for view in views] == [3 if k == receiver else 2 for k in range(2)]
+
+
+def choosing(
+    finalists: list[list[int]], runtime: Runtime, _: None, receiver: int | None = None
+) -> Any:
     share = runtime.public(np.array(finalists, dtype=np.uint64), Z64)
-    return runtime.reveal_winner(share, Things((0, 1, 1), (9, 9, 9), ("thing", "detail")))
+    things = Things((0, 1, 1), (9, 9, 9), ("thing", "detail"), receiver, "number")
+    return runtime.reveal_winner(share, things)
 
 
 def announcing(runtime: Runtime, number: int | None) -> int | None:

@@ -36,8 +36,6 @@ from privet.terms.validation import count_validation
 
 SUITES: dict[str, type[Suite]] = {"masked": MaskedSuite, "paper": PaperSuite}
 """All protocols that compute on shares, by name."""
-MOST_PREDICTION_BITS = 14
-"""Revealed scores have no more fraction bits: a prediction need not say more."""
 
 
 def cuts_of(protocol: str, said: Cuts | None) -> Cuts:
@@ -69,6 +67,8 @@ class Federation:
     """Whether all agreed to derive what features contribute to scores."""
     reveal_validation: bool = False
     """Whether all agreed that the label's holder receives the predictions of validation rows."""
+    reveal_gain: bool = False
+    """Whether all agreed that the label's holder learns what each level gains."""
     cut_counts: tuple[int, ...] | None = None
     """What all were told of each feature's number of cuts; None: nothing."""
     weighted: bool = False
@@ -108,6 +108,7 @@ class Federation:
             reveal_validation=self.reveal_validation and n_validation > 0,
             weighted=self.weighted,
             reveal_loss=self.reveal_loss,
+            reveal_gain=self.reveal_gain,
             explains=self.explains,
             cut_counts=self.cut_counts,
             kept=kept,
@@ -238,10 +239,7 @@ def train(
 def _kept_leaves(
     runtime: Runtime, federation: Federation, plan: Plan, table: TrainedTable
 ) -> Share:
-    """Return leaf values as they are kept, rounded once: so predictions never differ later.
-
-    Where features are constrained, exactly: what is in order stays so.
-    """
+    """Return leaf values as they are kept: rounded once, and exactly if features are constrained."""
     drop = federation.suite.encoding.fraction_bits - federation.fraction_bits
     if plan.monotone:
         return divide_exactly(runtime, table.leaf_values, drop, Z32)
@@ -297,4 +295,5 @@ def _no_tables(federation: Federation, plan: Plan, party: str, unit: LabelUnit |
         leaf_shares=np.empty((0, plan.objective.outputs, plan.params.leaves), dtype=np.uint32),
         fraction_bits=federation.fraction_bits,
         unit=unit,
+        gains=np.empty(tests) if plan.reveal_gain and unit is not None else None,
     )

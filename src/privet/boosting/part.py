@@ -21,6 +21,8 @@ from privet.boosting.model import Feature, Model
 from privet.errors import ModelError
 from privet.suites.suite import TrainedTable
 
+MOST_PREDICTION_BITS = 14
+"""Revealed scores have no more fraction bits: a prediction need not say more."""
 GUARD_BITS = 6
 """Leaf values keep so many bits more than predictions are revealed with: their sum is rounded once,
 exactly, and what each of them lost before is small against that."""
@@ -109,6 +111,10 @@ class ModelPart:
     """The label's unit, at the active participant."""
     reasons: PartReasons | None = None
     """What explains scores, if all agreed on that."""
+    gains: FloatArray | None = None
+    """By how much each level lowered the loss, to second order and before the learning rate: at the
+    active participant, if all agreed on that. (tables, depth), in the square of the label's unit.
+    """
 
     @property
     def n_tables(self) -> int:
@@ -134,12 +140,16 @@ class ModelPart:
         """Return the part with one more table; `thresholds` are those of our features' buckets."""
         tests = zip(table.features.tolist(), table.buckets.tolist(), strict=True)
         threshold = [_threshold(thresholds.get(j), bucket) for j, bucket in tests]
+        gains = self.gains
+        if gains is not None and table.gains is not None and self.unit is not None:
+            gains = np.concatenate([gains, table.gains[None] * self.unit.scale**2])
         return replace(
             self,
             feature=np.concatenate([self.feature, table.features[None]]),
             bucket=np.concatenate([self.bucket, table.buckets[None]]),
             threshold=np.concatenate([self.threshold, [threshold]]),
             leaf_shares=np.concatenate([self.leaf_shares, table.leaf_values.part[None]]),
+            gains=gains,
         )
 
     def truncated(self, tables: int) -> ModelPart:
@@ -150,6 +160,7 @@ class ModelPart:
             bucket=self.bucket[:tables],
             threshold=self.threshold[:tables],
             leaf_shares=self.leaf_shares[:tables],
+            gains=None if self.gains is None else self.gains[:tables],
         )
 
     def test_owners(self, parties: Sequence[str]) -> IndexArray:

@@ -43,6 +43,8 @@ class View:
     """The tests of every table, level by level."""
     importances: list[tuple[Feature, float]]
     """The share of all tests that each tested feature has, the largest first."""
+    by_gain: list[tuple[Feature, float]] | None = None
+    """The share of all gains that each has, if we know them."""
     leaf_values: FloatArray | None = None
     """What leaves add to the scores, (tables, outputs, 2^depth), if we know it."""
     outputs: tuple[str, ...] = ()
@@ -66,7 +68,10 @@ def view_of_model(model: Model) -> View:
     several = model.classes if count > 1 else ()
     outputs = several or tuple(f"output {k + 1}" for k in range(count))
     return View(
-        tables, _importances(model.importances(), model.features), model.leaf_values, outputs
+        tables,
+        _importances(model.importances(), model.features),
+        leaf_values=model.leaf_values,
+        outputs=outputs,
     )
 
 
@@ -81,7 +86,15 @@ def view_of_part(part: ModelPart, encoders: Sequence[Encoder]) -> View:
         for features, thresholds in zip(part.feature, part.threshold, strict=True)
     ]
     shares = importances(part.feature, part.threshold, len(part.features))
-    return View(tables, _importances(shares, part.features))
+    return View(tables, _importances(shares, part.features), gain_importances(part))
+
+
+def gain_importances(part: ModelPart) -> list[tuple[Feature, float]] | None:
+    """Return the share of all gains that each tested feature has, to whoever was told them."""
+    if part.gains is None:
+        return None
+    shares = importances(part.feature, part.threshold, len(part.features), part.gains)
+    return _importances(shares, part.features)
 
 
 def signs(leaf: int, tests: int) -> str:

@@ -69,10 +69,14 @@ def inspect(
         tests.add_row(str(number), *(Text(test.words) for test in table))
     console.print(tests)
     shares = Table()
-    for column in ("feature", "of", "importance"):
-        shares.add_column(column, justify="right" if column == "importance" else "left")
+    gains = None if view.by_gain is None else dict(view.by_gain)
+    shares.add_column("feature")
+    shares.add_column("of")
+    for column in ("importance",) if gains is None else ("importance", "by gain"):
+        shares.add_column(column, justify="right")
     for feature, share in view.importances:
-        shares.add_row(Text(feature.name), feature.owner, f"{share:.3f}")
+        more = [] if gains is None else [f"{gains.get(feature, 0.0):.3f}"]
+        shares.add_row(Text(feature.name), feature.owner, f"{share:.3f}", *more)
     console.print(shares)
 
 
@@ -117,12 +121,17 @@ def _in_json(view: View) -> dict[str, Any]:
             ]
             for table in view.tables
         ],
-        # The share of all tests that a feature has: gains are nobody's to see.
+        # The share of all tests that a feature has.
         "importances": [
             {"feature": feature.name, "owner": feature.owner, "importance": share}
             for feature, share in view.importances
         ],
     }
+    if view.by_gain is not None:
+        found["importances_by_gain"] = [
+            {"feature": feature.name, "owner": feature.owner, "importance": share}
+            for feature, share in view.by_gain
+        ]
     if view.leaf_values is not None:
         found["leaf_values"] = view.leaf_values.tolist()
     return found

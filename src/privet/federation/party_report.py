@@ -9,6 +9,8 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict
 
 from privet.arrays import FloatArray
+from privet.boosting.part import ModelPart
+from privet.boosting.view import gain_importances
 from privet.files.atomic import write_atomically
 from privet.files.part_file import PartFile
 from privet.runtime.ledger import Ledger
@@ -84,6 +86,38 @@ def validation_report(
     )
 
 
+class FeatureImportance(Reported):
+    """How much a feature counts in a model."""
+
+    feature: str
+    owner: str
+    importance: float
+
+
+class GainReport(Reported):
+    """What the label's holder learned of gains."""
+
+    levels: list[list[float]]
+    """By how much each level of each table lowered the loss, to second order and before the
+    learning rate, in the square of the label's unit."""
+    importances: list[FeatureImportance]
+    """The share of all that each tested feature has, the largest first."""
+
+
+def gain_report(part: ModelPart) -> GainReport | None:
+    """Return the gains that a part holds, if it does."""
+    shares = gain_importances(part)
+    if part.gains is None or shares is None:
+        return None
+    return GainReport(
+        levels=part.gains.tolist(),
+        importances=[
+            FeatureImportance(feature=feature.name, owner=feature.owner, importance=share)
+            for feature, share in shares
+        ],
+    )
+
+
 class PartyReport(Reported):
     """What one participant did in a job: its own view."""
 
@@ -108,6 +142,8 @@ class PartyReport(Reported):
     where nothing was computed."""
     validation: ValidationReport | None = None
     """Of a training with validation rows, at the label's holder."""
+    gains: GainReport | None = None
+    """There, of a training that has them revealed."""
     alignment: AlignmentReport | None = None
     """Its bytes are counted apart; its time is part of `seconds`."""
     reveals: list[Reveal]
@@ -144,6 +180,7 @@ def party_report(
         bytes_from_dealer=offline.received,
         correlations="ahead" if ahead else "live",
         validation=validation,
+        gains=gain_report(file.part) if command == "train" else None,
         alignment=alignment,
         reveals=[*([] if alignment is None else alignment.reveals), *reveals(record.ledger)],
         peak_rss_mb=record.peak_rss_mb,

@@ -11,6 +11,7 @@ from privet.terms.validation import check_patience
 
 PROTOCOL_TERMS = {
     "reveal_loss": ("has_loss", "has no loss"),
+    "reveal_gain": ("has_gain", "tells no gains"),
     "weighted": ("has_weights", "has no weights"),
     "explain": ("explains", "derives no contributions"),
     "keep_indicators": ("publishes", "publishes none"),

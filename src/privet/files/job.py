@@ -30,15 +30,17 @@ from typing import Annotated, Any
 from pydantic import Field, model_validator
 from typing_extensions import Self
 
-from privet.boosting.federation import MOST_PREDICTION_BITS, SUITES, Federation, cuts_of
-from privet.boosting.inference import ExplainBy, Query
+from privet.boosting.federation import SUITES, Federation, cuts_of
+from privet.boosting.inference import Query
 from privet.boosting.model import Feature
+from privet.boosting.part import MOST_PREDICTION_BITS
 from privet.boosting.trainer import DEFAULT_PROTOCOL
-from privet.config import Config, check_name
+from privet.config import check_name
 from privet.errors import ParameterError
 from privet.files.abilities import PROTOCOL_TERMS, check_abilities
 from privet.files.contacts import Contact, Participant, parse_address
 from privet.files.id_terms import IdTerms
+from privet.files.reveals import Reveals
 from privet.runtime.roles import DEALER
 from privet.terms.cuts import Cuts
 from privet.terms.monotone import Monotone, by_feature, refuse_several
@@ -46,7 +48,7 @@ from privet.terms.params import Params, Task
 from privet.transport.mesh import Member
 
 
-class Job(Config):
+class Job(Reveals):
     """One training and the predictions of its model."""
 
     name: str
@@ -63,16 +65,6 @@ class Job(Config):
     """Who may get the whole model, all parts of it joined, by `privet export`: nobody, if nobody is
     named. All can agree on it after a training, too: a job with another name here can still be
     used with its model."""
-    reveal_validation: bool = False
-    """Whether the label's holder receives the predictions of validation rows when a training ends,
-    for metrics and curves in its report. Otherwise it learns their mean loss, table by table."""
-    reveal_loss: bool = False
-    """Whether all learn the training loss, table by table: the mean squared residual, of several
-    classes their sum, in a regression relative to the square of the label's unit, which only its
-    holder knows."""
-    explain: ExplainBy | None = None
-    """What the recipient may have beside predictions: what each "feature" contributes to a score,
-    or what all features of each "participant" do. Nothing, if the job does not say."""
     cuts: Cuts | None = None
     """What all learn of how many cuts each column has: "exact", "rounded" (up to 1, 3, 7, 15, ...)
     or "hidden". The fewer cuts, the less there is to compute. The protocol `masked` has "rounded"
@@ -224,6 +216,7 @@ class Job(Config):
             prediction_bits=self.revealed_bits,
             weighted=self.weighted,
             reveal_loss=self.reveal_loss,
+            reveal_gain=self.reveal_gain,
             explains=self.explain is not None,
             reveal_validation=self.reveal_validation,
             cut_counts=cut_counts,
@@ -256,9 +249,7 @@ class Job(Config):
             "participants": self.names,
             "active": self.names[self.active],
             "weighted": self.weighted,
-            "reveal_loss": self.reveal_loss,
-            "explain": self.explain,
-            "reveal_validation": self.reveal_validation,
+            **self.reveals(),
             "cuts": self.told_cuts,
             "keep_indicators": self.keep_indicators,
             "prediction_bits": self.revealed_bits,

@@ -44,6 +44,8 @@ class PartHeader(Checked):
     """How many scores the model gives a sample."""
     explains: bool = False
     """Whether tables hold what explains scores."""
+    gains: bool = False
+    """Whether tables hold what their levels gained."""
 
     @classmethod
     def of(cls, part: ModelPart) -> PartHeader:
@@ -59,17 +61,20 @@ class PartHeader(Checked):
             depth=part.depth,
             outputs=part.leaf_shares.shape[1],
             explains=part.reasons is not None,
+            gains=part.gains is not None,
         )
 
     def columns(self) -> Columns:
         """Return what a table's row holds: -1 and NaN stand for tests that are not ours."""
         depth, outputs, leaves = self.depth, self.outputs, 1 << self.depth
-        columns = (
+        columns: Columns = (
             Column("feature", np.dtype(np.int32), (depth,)),
             Column("bucket", np.dtype(np.int16), (depth,)),
             Column("threshold", np.dtype(np.float64), (depth,)),
             Column("leaf_share", np.dtype(np.uint32), (outputs, leaves)),
         )
+        if self.gains:
+            columns = (*columns, Column("gain", np.dtype(np.float64), (depth,)))
         if not self.explains:
             return columns
         return (
@@ -84,7 +89,7 @@ def table_bytes(depth: int, outputs: int, *, explains: bool = False) -> int:
     """Return how many bytes a table takes at most."""
     leaves = 4 * outputs << depth
     more = 1024 + 8 * depth + 4 * outputs + depth * leaves if explains else 0
-    return 1024 + 16 * depth + leaves + more
+    return 1280 + 24 * depth + leaves + more
 
 
 def write_tables(part: ModelPart, first: int = 0) -> bytes:
@@ -96,6 +101,8 @@ def write_tables(part: ModelPart, first: int = 0) -> bytes:
         "threshold": part.threshold,
         "leaf_share": part.leaf_shares,
     }
+    if part.gains is not None:
+        values["gain"] = part.gains
     if part.reasons is not None:
         values |= {
             "pass_share": part.reasons.pass_share,
@@ -127,7 +134,9 @@ def read_part(header: PartHeader, tables: Sequence[Values]) -> ModelPart:
     if bucket.min() < -1 or bucket.max() >= _MOST_BUCKETS:
         raise ModelError("a test names a bucket that cannot be")
     objective_with(header.task, header.outputs)
-    reasons = None
+    reasons, gains = None, more.pop(0) if header.gains else None
+    if gains is not None and (header.unit is None or not np.isfinite(gains).all()):
+        raise ModelError("gains that are no numbers, or at somebody who is not told any")
     if more:
         reasons = PartReasons(*more)
         if not np.array_equal((reasons.pass_share >= 0) & (reasons.pass_share <= 1), ours):
@@ -147,4 +156,5 @@ def read_part(header: PartHeader, tables: Sequence[Values]) -> ModelPart:
         fraction_bits=header.fraction_bits,
         unit=None if unit is None else LabelUnit(tuple(unit.start), unit.scale),
         reasons=reasons,
+        gains=gains,
     )

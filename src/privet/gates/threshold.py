@@ -61,6 +61,17 @@ class Comparison:
             None if self.bits is None else self.bits[:, threshold],
         )
 
+    def of_values(self, chosen: slice) -> Comparison:
+        """Return the answers for some of the values, along their last axis."""
+        count = len(range(self.shape[-1])[chosen])
+        return Comparison(
+            (*self.shape[:-1], count),
+            self.digits,
+            None if self.which is None else self.which[..., chosen],
+            None if self.straight is None else self.straight[..., chosen],
+            None if self.bits is None else self.bits[..., chosen],
+        )
+
 
 class Compare(OpeningGate):
     """Compare masked values with public thresholds.

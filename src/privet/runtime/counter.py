@@ -87,9 +87,10 @@ class Counter(Blind):
         self.add(Cost(rounds=1, online=len(to) * (self.n_parties - 1) * nbytes))
 
     def reveal_winner(self, finalists: Share, things: Things) -> None:
-        """Count one round in which everybody sends everybody two rows."""
-        nbytes = Letter.of(finalists.ring, (2, finalists.shape[1])).nbytes
-        self.add(Cost(rounds=1, online=self.n_parties * (self.n_parties - 1) * nbytes))
+        """Count one round in which everybody sends everybody two rows, and three to a receiver."""
+        counts = [len(things.rows(k)) for k in range(self.n_parties)]
+        lengths = [Letter.of(finalists.ring, (rows, finalists.shape[1])).nbytes for rows in counts]
+        self.add(Cost(rounds=1, online=(self.n_parties - 1) * sum(lengths)))
 
     def announce(self, number: int | None, owner: int, what: str) -> None:
         """Count one round in which the owner tells all other participants; the dealer is extra."""

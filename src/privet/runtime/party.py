@@ -16,12 +16,11 @@ import numpy as np
 from privet.arithmetic.prg import Place, Prg, fresh_seed
 from privet.arithmetic.rings import Ring, RingArray, add_counting_wraps
 from privet.arithmetic.shares import Elements, Share, Told
-from privet.errors import ResultError
 from privet.runtime.correlations import Source
 from privet.runtime.ledger import Ledger
 from privet.runtime.letters import ANNOUNCED, Letter
 from privet.runtime.opening import Fold, Link, Opening, add_up, merged
-from privet.runtime.runtime import Owned, Owners, Shape, Things
+from privet.runtime.runtime import Owned, Owners, Shape, Things, Winner
 from privet.runtime.supplied import Supplied
 from privet.transport.channel import Array, Channel, Expected
 
@@ -241,31 +240,31 @@ class Party(Supplied):
         """Record what all told each other."""
         self.ledger.record(what, self.names, count, self.step_name)
 
-    def reveal_winner(self, finalists: Share, things: Things) -> tuple[int, int]:
-        """Reveal to all which thing the winner is, its detail to its owner, and record both."""
+    def reveal_winner(self, finalists: Share, things: Things) -> Winner:
+        """Reveal to all which thing the winner is, its detail to its owner, and record both.
+
+        And a number to its receiver, if there is one.
+        """
         self.note(f"reveal {things}")
-        owners, details, what = things
-        part, letter = finalists.part, Letter.of(finalists.ring, (2, finalists.shape[1]))
+        part, ring = finalists.part, finalists.ring
+        own = part[things.rows(self.index)]
+        letter = Letter.of(ring, own.shape)
+        sent = {k: part[things.rows(k)] for k in self._others}
         received = self._exchange(
-            {self.names[k]: letter.write([part[[0, 1 + k]]]) for k in self._others},
+            {self.names[k]: Letter.of(ring, rows.shape).write([rows]) for k, rows in sent.items()},
             dict.fromkeys(self._peers, letter.kind),
         )
-        parts = [letter.read(theirs)[0].reshape(2, -1) for theirs in received.values()]
-        total = finalists.ring.reduce(add_up(finalists.ring, [part[[0, 1 + self.index]], *parts]))
-        numbers, own = total.astype(np.int64) - 1
-        winner = int(np.argmax((numbers >= 0) & (numbers < len(owners))))
-        thing, detail = int(numbers[winner]), int(own[winner])
-        owner = owners[thing] if 0 <= thing < len(owners) else None
-        if (
-            owner is None
-            or not -1 <= detail < details[thing]
-            or (detail >= 0) != (owner == self.index)
-        ):
-            raise ResultError(f"the shares of a {what[0]} do not add up to one of {len(owners)}")
-        self.ledger.record(what[0], self.names, 1, self.step_name)
-        self.ledger.record(what[1], (self.names[owner],), 1, self.step_name)
-        self._show(finalists.ring, np.delete(total, winner, axis=1))  # the veiled ones
-        return thing, detail
+        parts = [letter.read(theirs)[0].reshape(own.shape) for theirs in received.values()]
+        total = ring.reduce(add_up(ring, [own, *parts]))
+        place, winner = things.winner(total, self.index)
+        self.ledger.record(things.what[0], self.names, 1, self.step_name)
+        owner = self.names[things.owners[winner.thing]]
+        self.ledger.record(things.what[1], (owner,), 1, self.step_name)
+        if things.receiver is not None:
+            receiver = self.names[things.receiver]
+            self.ledger.record(things.number, (receiver,), 1, self.step_name)
+        self._show(ring, np.delete(total, place, axis=1))  # the veiled ones
+        return winner
 
     def _open(self, parts: list[RingArray], fold: Fold, rings: list[Ring]) -> tuple[RingArray, ...]:
         totals = self._opening.totals([part.reshape(-1) for part in parts], fold, rings)

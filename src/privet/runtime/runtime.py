@@ -16,9 +16,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple, TypeAlias, TypeVar
 
+import numpy as np
+
 from privet.arithmetic.prg import Place, Prg
 from privet.arithmetic.rings import Z64, Ring, RingArray
 from privet.arithmetic.shares import Elements, Share
+from privet.errors import ResultError
 from privet.runtime.correlations import Tag
 from privet.runtime.meter import Meter
 from privet.runtime.opening import Link
@@ -32,6 +35,16 @@ Owners: TypeAlias = Sequence[int] | None
 """Who has each of them; the dealer need not know."""
 
 
+class Winner(NamedTuple):
+    """Which of several things was chosen, as one participant learns it."""
+
+    thing: int
+    detail: int
+    """-1 to those who do not own it."""
+    number: int | None = None
+    """To whoever receives one."""
+
+
 class Things(NamedTuple):
     """What one of several is chosen among, and revealed."""
 
@@ -41,6 +54,30 @@ class Things(NamedTuple):
     """How many details each of them has."""
     what: tuple[str, str]
     """What a thing and a detail of it are called."""
+    receiver: int | None = None
+    """Who learns a number of the winner, too, if anybody does."""
+    number: str = ""
+    """What that is called."""
+
+    def rows(self, participant: int) -> list[int]:
+        """Return the rows of finalists that a participant receives."""
+        return [0, 1 + participant, *([-1] if participant == self.receiver else [])]
+
+    def winner(self, rows: RingArray, participant: int) -> tuple[int, Winner]:
+        """Return the winner's place among finalists, and what it is, by a participant's rows."""
+        numbers, own = rows[:2].astype(np.int64) - 1
+        place = int(np.argmax((numbers >= 0) & (numbers < len(self.owners))))
+        thing, detail = int(numbers[place]), int(own[place])
+        owner = self.owners[thing] if 0 <= thing < len(self.owners) else None
+        if (
+            owner is None
+            or not -1 <= detail < self.details[thing]
+            or (detail >= 0) != (owner == participant)
+        ):
+            raise ResultError(
+                f"the shares of a {self.what[0]} do not add up to one of {len(self.owners)}"
+            )
+        return place, Winner(thing, detail, int(rows[2, place]) if len(rows) > 2 else None)
 
 
 class Runtime(ABC):
@@ -132,12 +169,12 @@ class Runtime(ABC):
         """Reveal a value in plain to some participants, and return it to them; None to others."""
 
     @abstractmethod
-    def reveal_winner(self, finalists: Share, things: Things) -> tuple[int, int] | None:
+    def reveal_winner(self, finalists: Share, things: Things) -> Winner | None:
         """Reveal one of several finalists, of which all others are veiled: uniform to everybody.
 
         A finalist stands for some thing. Row 0, for all, is the number of the thing plus one; row
         1 + m, for participant m, is a detail of it plus one if m owns the thing, and zero
-        otherwise. One round. Returns the thing and the detail, -1 to those who do not own it.
+        otherwise; the last row, if somebody receives a number, is for that participant. One round.
         Raises ResultError if there is no such thing, or it has no such detail.
         """
 

@@ -52,6 +52,9 @@ class TrainedTable:
     """Our share of the leaf values: (K, 2^depth)."""
     loss: Share | None = None
     """Our share of the mean squared residual before this table, if all agreed to reveal it."""
+    gains: FloatArray | None = None
+    """At the label's holder, what each level gains, in the unit that the label is shared in, if all
+    agreed to reveal that: (depth,)."""
 
 
 @dataclass(frozen=True)
@@ -103,6 +106,8 @@ class Suite(ABC):
     """Whether it can compute the loss on validation rows."""
     has_constraints: ClassVar[bool] = False
     """Whether scores can be kept from falling or rising as features grow."""
+    has_gain: ClassVar[bool] = False
+    """Whether it can reveal what levels gain."""
     one_output: ClassVar[bool] = False
     """Whether it learns one score a sample alone: a number, or one of two classes."""
     explains: ClassVar[bool] = False

@@ -60,6 +60,8 @@ class Plan:
     """Whether the label's holder receives the predictions of validation rows at the end."""
     monotone: Monotone = ()
     """Which way scores may move as features grow, if some may not move both ways."""
+    reveal_gain: bool = False
+    """Whether the label's holder learns what each level gains."""
 
     def __post_init__(self) -> None:
         check_patience(self.params, self.n_validation)

@@ -176,7 +176,7 @@ def scored(
     winner = int(np.argmax(scores))
     for k, view in enumerate(views):
         own = owners[feature[winner]] == k
-        assert view.result[1] == (feature[winner], bucket[winner] if own else -1)
+        assert view.result[1] == (feature[winner], bucket[winner] if own else -1, None)
     return [shown, views], [feature[winner], bucket[winner]]
 
 
@@ -281,7 +281,7 @@ def test_revealing_a_winner(finalists: list[list[int]], fine: bool) -> None:
         return
     views = play(program, 2, parts)
     check_count(program, views)
-    assert [view.result for view in views] == [(1, -1), (1, 4)]
+    assert [view.result for view in views] == [(1, -1, None), (1, 4, None)]
     for view in views:
         assert [(e.what, e.to) for e in view.ledger.entries] == [
             ("split feature", ("party1", "party2")),

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from privet.arrays import IndexArray, Indices
 from privet.gates.reciprocal_series import HIGH
+from privet.runtime.runtime import Things
 from privet.suites.masked.scales import Scales
 from privet.suites.masked.tournament import Sizes, stages
 from privet.terms.plan import Plan
@@ -83,6 +84,13 @@ def candidate_features(plan: Plan) -> tuple[tuple[int, ...], tuple[int, ...]]:
     return (*plan.cuts, 1), (*owners, owners[0])
 
 
+def things_to_test(plan: Plan) -> Things:
+    """Return what is chosen among at a level, and who learns what of the choice."""
+    cuts, owners = candidate_features(plan)
+    receiver = plan.ownership.active if plan.reveal_gain else None
+    return Things(owners, cuts, ("split feature", "split bucket"), receiver, "gain of a test")
+
+
 def handicaps(plan: Plan, *, first: bool) -> list[Fraction]:
     """Return what the scores of each feature are multiplied with: a little less than 1.
 
@@ -97,11 +105,16 @@ def handicaps(plan: Plan, *, first: bool) -> list[Fraction]:
 
 
 def raised_by(scales: Scales, gain: float) -> int:
-    """Return what raises a score by twice a gain, or by more than any score has.
+    """Return what raises a score by twice a gain, or by more than any score has."""
+    _, ring = scales.compared
+    return min(int(2 * Fraction(gain) * units_of_score(scales)), 1 << (ring.bits - 2))
 
-    Scores are sums of G^2 / y, in a unit of what y P is below, P being the largest factor's.
+
+def units_of_score(scales: Scales) -> Fraction:
+    """Return what a sum of G^2 / y of 1 is among scores that are compared.
+
+    Their unit is one of what y P is below, P being the largest factor's.
     """
-    drop, ring = scales.compared
+    drop, _ = scales.compared
     bits = scales.square_bits - scales.square_drop + scales.z_bits - drop
-    raised = 2 * Fraction(gain) * (scales.product_limit / HIGH) * Fraction(2) ** bits
-    return min(int(raised), 1 << (ring.bits - 2))
+    return (scales.product_limit / HIGH) * Fraction(2) ** bits

@@ -20,14 +20,10 @@ from privet.gates.series import Integers
 from privet.gates.square import square
 from privet.gates.threshold import Comparison, step
 from privet.gates.truncate import drop_bits
-from privet.runtime.runtime import Runtime, Things
+from privet.runtime.runtime import Runtime
 from privet.suites.masked.bounds import Bounds
-from privet.suites.masked.candidates import (
-    Candidates,
-    candidate_features,
-    handicaps,
-    raised_by,
-)
+from privet.suites.masked.candidates import Candidates, handicaps, raised_by, things_to_test
+from privet.suites.masked.gains import Gains, told_drop
 from privet.suites.masked.leaves import leaf_values
 from privet.suites.masked.monotone import constrained_scores, rises
 from privet.suites.masked.reciprocal import classify, normalised, reciprocal, scaled
@@ -80,8 +76,10 @@ class Cuts:
         self._plan = plan
         self._scales = scales
         self._bounds = bounds
-        cuts, owners = candidate_features(plan)
-        self._things = Things(owners, cuts, ("split feature", "split bucket"))
+        self._things = things_to_test(plan)
+        self._score_drop = told_drop(scales) if plan.reveal_gain else 0
+        self.gains = Gains(scales)
+        """Of the levels of a table, at whoever is told their scores."""
         self._candidates = Candidates.of(plan, slice(None), runtime.n_parties)
         self._lowered = self._handicap(first=False)
         self._root: _Root | None = None
@@ -112,6 +110,7 @@ class Cuts:
             self._candidates = Candidates.of(self._plan, draw.features, self._runtime.n_parties)
         self._lowered = self._handicap(first=first)
         self._g = self._h = None
+        self.gains.begin_table()
 
     def best_test(self, sums: Sums) -> tuple[int, int]:
         """Return the feature and, to its owner, the bucket of the best test; -1 to the others.
@@ -121,20 +120,24 @@ class Cuts:
            reciprocal (`reciprocal`).
         3. The best of all cuts of all features (`tournament`).
 
-        Reveals: the feature to all, its bucket to its owner.
+        Reveals: the feature to all, its bucket to its owner; its score, rounded, to the label's
+        holder, if all agreed on that.
         """
         runtime = self._runtime
         with runtime.step("scores"):
             scores = self._scores(sums)
         candidates = self._candidates
-        finalists = best(runtime, scores, candidates.stages, candidates.carried)
+        stages, carried = candidates.stages, candidates.carried
+        finalists = best(runtime, scores, stages, carried, self._score_drop)
         with runtime.step("reveal"):
             found = runtime.reveal_winner(finalists, self._things)
         if found is None:
             return 0, -1
-        if found[0] == self._plan.n_features:  # nothing is tested
+        if found.thing == self._plan.n_features:  # nothing is tested
+            self.gains.add(None)
             return 0, self._plan.params.candidates
-        return found
+        self.gains.add(found.number)
+        return found.thing, found.detail
 
     def _scores(self, sums: Sums) -> Share:
         """Return the scores of all cuts, (C,), to be compared."""

@@ -25,6 +25,7 @@ from privet.suites.masked import reasons
 from privet.suites.masked.bounds import Bounds
 from privet.suites.masked.candidates import candidate_features, handicaps
 from privet.suites.masked.cuts import Cuts
+from privet.suites.masked.gains import told_drop
 from privet.suites.masked.monotone import RiseScale, in_order
 from privet.suites.masked.reciprocal import scaled
 from privet.suites.masked.samples import LOSS_BITS, Samples
@@ -45,6 +46,7 @@ class MaskedSuite(Suite):
     has_constraints = True
     explains = True
     has_validation = True
+    has_gain = True
     publishes = True
     cuts = ("rounded", "exact", "hidden")
 
@@ -118,6 +120,7 @@ class MaskedSuite(Suite):
             **({"the order of sides": str(RiseScale.of(scales))} if plan.monotone else {}),
             "what tables draw": [_digest(part) for part in plan.draw(0) if plan.draws],
             **({"the loss": softplus_coefficients()} if plan.n_validation else {}),
+            **({"gains": told_drop(scales)} if plan.reveal_gain else {}),
         }
 
     def setup(self) -> None:
@@ -182,7 +185,8 @@ class MaskedSuite(Suite):
         with runtime.step("update"):
             self.scores = samples.add_leaves(self.scores, values)
             leaves = signed_lift(runtime, values).share(runtime)
-        return TrainedTable(features, buckets, leaves, loss)
+        told = plan.reveal_gain and runtime.index == plan.ownership.active
+        return TrainedTable(features, buckets, leaves, loss, cuts.gains.found() if told else None)
 
     def loss_of(self, revealed: RingArray) -> float:
         """Return a mean from a sum over N divided by a power of two, in the label's own unit."""

@@ -19,9 +19,10 @@ import numpy as np
 import numpy.typing as npt
 
 from privet.arithmetic.rings import Z8, integers_modulo
-from privet.arithmetic.shares import Share, stack
+from privet.arithmetic.shares import Share, concatenate, stack
 from privet.gates.lookup import lookup, lookup_size
-from privet.gates.masked import Lifted, Masked, mask
+from privet.gates.masked import Lifted, Masked, combine, mask
+from privet.gates.rounding import exact_quotient, low_bits
 from privet.gates.threshold import Comparison, compare, one, step, usual_digits
 from privet.gates.veil import veil
 from privet.runtime.runtime import Runtime
@@ -105,12 +106,17 @@ def _pairs(sizes: Sizes) -> int:
 
 
 def best(
-    runtime: Runtime, scores: Share, groups: tuple[Sizes, ...], carried: npt.NDArray[np.int64]
+    runtime: Runtime,
+    scores: Share,
+    groups: tuple[Sizes, ...],
+    carried: npt.NDArray[np.int64],
+    score_drop: int = 0,
 ) -> Share:
     """Return what the last stage's candidates carry, veiled but for that of the highest score.
 
     Of (C,) scores, which leave two bits of their ring, and (q, C) public numbers: (q, finalists).
-    Ties go to the first.
+    Ties go to the first. With `score_drop` one row more holds the scores themselves, without so
+    many low bits, rounded exactly.
 
     Cost: three openings a stage, two in the last. Reveals: nothing yet.
     """
@@ -136,13 +142,13 @@ def best(
                 load = stack([part.sum_slices(ends) for part in picked[1:]])
         if load is None:
             load = runtime.public(CARRIED.array(carried), CARRIED)
-        return _final(runtime, scores, load)
+        return _final(runtime, scores, load, score_drop)
 
 
 def _wins(runtime: Runtime, score: Masked, sizes: Sizes) -> Share:
     """Count each candidate's wins in its group, over Z8."""
     first, second = _all_pairs(sizes)
-    reached = _compared(runtime, score, first, second, usual_digits(score.ring.bits))
+    reached = _compared(runtime, _differences(score, first, second), usual_digits(score.ring.bits))
     bits = step(runtime, reached, one(runtime, first.shape, Z8), factors=(0, 1))
     if not bits.known:
         return Share.unknown(score.shape, Z8)
@@ -154,16 +160,28 @@ def _wins(runtime: Runtime, score: Masked, sizes: Sizes) -> Share:
     return Share(wins, Z8)
 
 
-def _final(runtime: Runtime, scores: Share, load: Share) -> Share:
-    """Veil what all but the best carry."""
+def _final(runtime: Runtime, scores: Share, load: Share, score_drop: int = 0) -> Share:
+    """Veil what all but the best carry, their scores among it if these are to be a row."""
     first, second = _all_pairs((scores.size,))
-    if not len(first):
+    if not len(first) and not score_drop:
         return load
     with runtime.step("enter"):
         (score,) = mask(runtime, scores)
     with runtime.step("compare"):
-        reached = _compared(runtime, score, first, second, _FINAL_DIGITS)
-        veils = veil(runtime, reached[0], rows=len(load), ring=CARRIED)
+        compared = _differences(score, first, second)
+        if score_drop:
+            # By half a unit, so that it is the nearest one, and what was rounded below zero is not.
+            raised = score + (1 << (score_drop - 1))
+            compared = combine(concatenate, compared, low_bits(raised, score_drop))
+        reached = _compared(runtime, compared, _FINAL_DIGITS)
+        if score_drop:
+            borrowed = reached.of_values(slice(len(first), None))
+            rounded = exact_quotient(runtime, raised, score_drop, borrowed).to_ring(CARRIED)
+            load = concatenate([load, rounded.reshape(1, -1)])
+        if not len(first):
+            return load
+        pairs = reached.of_values(slice(len(first)))[0]
+        veils = veil(runtime, pairs, rows=len(load), ring=CARRIED)
     if not load.known:
         return load
     carried = load.part.copy()
@@ -172,13 +190,15 @@ def _final(runtime: Runtime, scores: Share, load: Share) -> Share:
     return Share(carried, CARRIED)
 
 
-def _compared(
-    runtime: Runtime, score: Masked, first: Indices, second: Indices, digits: int
-) -> Comparison:
-    """Compare pairs of candidates: whether the first has at least the second's score."""
-    difference = score.map(lambda x: x[first] - x[second])
-    width = score.ring.bits
-    return compare(runtime, difference, thresholds=(0,), width=width, digits=digits)
+def _differences(score: Masked, first: Indices, second: Indices) -> Masked:
+    """Return by how much the scores of some candidates exceed those of others."""
+    return score.map(lambda x: x[first] - x[second])
+
+
+def _compared(runtime: Runtime, differences: Masked, digits: int) -> Comparison:
+    """Return which differences are at least zero."""
+    width = differences.ring.bits
+    return compare(runtime, differences, thresholds=(0,), width=width, digits=digits)
 
 
 @lru_cache(maxsize=16)

@@ -1,0 +1,98 @@
+"""Jobs that have gains revealed: at the label's holder, after a failure, too, and in `inspect`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from privet.arrays import FloatArray
+from privet.boosting.gains import level_gains
+from privet.boosting.preparation import prepare as prepare_rows
+from privet.cli.app import app
+from privet.data.reader import read_frame
+from privet.errors import ParameterError
+from privet.files.job import Job
+from privet.files.part_file import load_part
+from privet.laboratory.local_federation import LocalFederation
+from tests.federation.harness import change, model_of, prepare, run
+from tests.federation.test_training import end_after
+
+
+def telling(folder: Path, task: str = "regression") -> LocalFederation:
+    """Return a federation whose job has gains revealed."""
+    local = prepare(folder, task=task)
+    change(local.job, ("[params]\n", "reveal_gain = true\n[params]\n"))
+    return local
+
+
+def in_the_clear(local: LocalFederation) -> FloatArray:
+    """Return what the levels of the joined model gain."""
+    params = Job.read(local.job).hyper_parameters()
+    columns, label = [], None
+    for name in local.names:
+        own = "label" if name == local.recipient else None
+        frame = read_frame(local.folder / name / "train.csv", id="id", label=own)
+        columns.append(frame.columns)
+        label = prepare_rows(name, frame, params).label
+    assert label is not None
+    return level_gains(model_of(local), np.concatenate(columns), label, params)
+
+
+@pytest.mark.parametrize("task", ["regression", "classification"])
+def test_gains_at_the_label_s_holder(tmp_path: Path, task: str) -> None:
+    local = telling(tmp_path, task)
+    found = run(local, "train")
+    assert found.checked()["bank"][0].gains is None
+    report = found.results["shop"][0].gains
+    expected = in_the_clear(local)
+    assert np.abs(report.levels - expected).max() < 0.02 * expected.max()
+    shares = {(each.feature, each.owner): each.importance for each in report.importances}
+    model = model_of(local)
+    named = [(feature.name, feature.owner) for feature in model.features]
+    in_clear = dict(zip(named, model.importances(expected), strict=True))
+    assert sum(shares.values()) == pytest.approx(1)
+    assert shares == pytest.approx({name: in_clear[name] for name in shares}, abs=0.02)
+    told = {r.what: (r.to, r.count) for r in found.results["shop"][0].reveals}
+    assert told["gain of a test"] == (["shop"], expected.size)
+
+
+def test_gains_of_a_training_that_was_cut_short(tmp_path: Path) -> None:
+    """Those of the tables before are in the checkpoint."""
+    local = telling(tmp_path)
+    run(local, "train", tells=end_after(2))  # type: ignore[arg-type]
+    found = run(local, "train").checked()["shop"][0]
+    assert found.resumed_from > 0
+    expected = in_the_clear(local)
+    assert np.shape(found.gains.levels) == expected.shape
+    assert np.abs(found.gains.levels - expected).max() < 0.02 * expected.max()
+
+
+def test_inspecting_a_part_with_gains(tmp_path: Path) -> None:
+    local = telling(tmp_path)
+    run(local, "train").checked()
+    paths = {name: next((tmp_path / name / "models").glob("*.part")) for name in local.names}
+    part = load_part(paths["shop"]).part
+    shown = {
+        name: json.loads(CliRunner().invoke(app, ["inspect", str(path), "--json"]).stdout)
+        for name, path in paths.items()
+    }
+    assert "importances_by_gain" not in shown["bank"]
+    by_gain = shown["shop"]["importances_by_gain"]
+    assert sum(each["importance"] for each in by_gain) == pytest.approx(1)
+    assert part.gains is not None
+    best = part.feature.reshape(-1)[part.gains.argmax()]
+    assert by_gain[0]["feature"] == part.features[best].name
+    text = CliRunner().invoke(app, ["inspect", str(paths["shop"])]).stdout
+    assert "by gain" in text
+    assert "by gain" not in CliRunner().invoke(app, ["inspect", str(paths["bank"])]).stdout
+
+
+def test_paper_tells_no_gains(tmp_path: Path) -> None:
+    local = telling(tmp_path)
+    change(local.job, ("reveal_gain", 'protocol = "paper"\nreveal_gain'))
+    with pytest.raises(ParameterError, match="reveal_gain: the protocol paper tells no gains"):
+        Job.read(local.job)

@@ -239,7 +239,7 @@ def train(
 def _kept_leaves(
     runtime: Runtime, federation: Federation, plan: Plan, table: TrainedTable
 ) -> Share:
-    """Return leaf values as they are kept: rounded once, and exactly if features are constrained."""
+    """Return leaf values as they are kept: rounded once, exactly if features are constrained."""
     drop = federation.suite.encoding.fraction_bits - federation.fraction_bits
     if plan.monotone:
         return divide_exactly(runtime, table.leaf_values, drop, Z32)

@@ -19,6 +19,8 @@ from privet.boosting.trainer import train, train_federated
 from privet.runtime.launcher import simulate
 from privet.runtime.runtime import Runtime
 from privet.suites.masked.suite import MaskedSuite
+from privet.suites.masked.units import Units
+from privet.terms.plan import Ownership, Plan
 from privet.terms.weights import relative_weights
 
 N = 300
@@ -151,6 +153,34 @@ def test_the_loss_is_weighted(task: str, classes: int) -> None:
         assert [loss * scale**2 for loss in losses] == pytest.approx(
             expected, rel=1e-3, abs=2.0**-14 * scale**2
         )
+
+
+@pytest.mark.parametrize("task", ["regression", "classification"])
+@pytest.mark.parametrize("samples", [2, 300, 2049, 16_512, 32_768, 100_000, 1_000_000])
+def test_first_derivatives_have_the_widest_ring(task: str, samples: int) -> None:
+    """Indicators are published over it, and bits are multiplied with both kinds of derivatives."""
+    params = Params(task=task, depth=5)
+    units = Units.of(Plan(params, Ownership((0,), 0), samples, weighted=True))
+    assert units.h_ring.bits <= units.g_ring.bits
+    assert units.h_limit < 1 << (units.h_ring.bits - 1)
+
+
+def test_many_rows_have_weights() -> None:
+    """More than the ring of their sums has bits for, if weights were as fine as those of few."""
+    rng = np.random.default_rng(3)
+    columns = rng.normal(size=(4, 5000))
+    label = columns[0] + columns[1] * columns[2] + 0.5 * rng.normal(size=5000)
+    parties = [
+        bucket_columns(name, [f"x{k}", f"y{k}"], columns[2 * k : 2 * k + 2], 8)
+        for k, name in enumerate(("bank", "shop"))
+    ]
+    params = Params(task="regression", tables=2, depth=3, buckets=8)
+    weight = rng.exponential(size=5000)
+    plain = train(parties, label, params, weight=weight)
+    model = join(train_federated(parties, label, params, "masked", weight=weight).parts)
+    assert (model.feature == plain.feature).all()
+    assert (model.bucket == plain.bucket).all()
+    assert np.abs(model.leaf_values - plain.leaf_values).max() < 2.0**-15
 
 
 def test_what_cannot_be_used_is_refused_before_anything_starts() -> None:

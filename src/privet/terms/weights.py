@@ -2,7 +2,7 @@
 
 They are relative: divided by their mean, so that all samples together count as much as without. So
 no sum of derivatives is larger than without weights, and l2 means the same. On shares they are
-rounded to 2^-20, a little more coarsely where very many samples are to be added up.
+rounded to 2^-20, and in a regression of many samples more coarsely: to 2^-13 of a million.
 """
 
 from __future__ import annotations

@@ -105,7 +105,8 @@ class Units:
         # ones must be small against it.
         h_bits = 0
         if counts and plan.weighted:
-            h_bits = min(WEIGHT_BITS, MOST_BITS - 3 - ceil_log2(Fraction(n_samples)))
+            # The ring of first derivatives is the widest: indicators are published over it.
+            h_bits = min(WEIGHT_BITS, bits - 2 - ceil_log2(Fraction(n_samples)))
         if not counts:
             noise = 64 * Fraction(isqrt(n_samples) + 1) / Fraction(params.l2)
             most = MOST_BITS - 2 - ceil_log2(objective.largest_curvature * n_samples)

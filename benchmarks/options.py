@@ -29,7 +29,7 @@ from privet.arrays import FloatArray
 from privet.boosting.binning import BucketedColumns, bucket_columns
 from privet.boosting.estimate import estimate
 from privet.boosting.federation import Federation, cuts_of
-from privet.boosting.inference import ExplainBy, Query, answer, tell_unit
+from privet.boosting.inference import Query, answer, tell_unit
 from privet.boosting.model import Feature
 from privet.boosting.part import ModelPart
 from privet.boosting.trainer import cut_counts, train_federated
@@ -39,6 +39,7 @@ from privet.runtime.counter import Counter
 from privet.runtime.meter import Meter
 from privet.runtime.runtime import Runtime
 from privet.terms.params import Params
+from privet.terms.plan import ExplainBy
 
 NAME = "options"
 DATA = ("california", "credit")

@@ -308,9 +308,29 @@ def test_a_dealing_of_another_length(tmp_path: Path) -> None:
         raise found.errors["bank"]
 
 
-def test_what_cannot_be_dealt_ahead(tmp_path: Path) -> None:
-    local = watching(tmp_path, "patience = 1", "reveal_validation = true")
-    with pytest.raises(ParameterError, match="nobody knows ahead when"):
+@pytest.mark.parametrize("by", ["feature", "participant"])
+def test_mean_contributions_in_the_report(tmp_path: Path, by: str) -> None:
+    """Of the label's holder: those of the joined model on the rows set aside."""
+    terms = f'explain = "{by}"\nreveal_importances = true'
+    local = watching(tmp_path, terms=terms)
+    found = run(local, "train")
+    assert found.checked()["bank"][0].validation is None
+    report = found.results["shop"][0]
+    told = {r.what: (r.to, r.count) for r in report.reveals}
+    found_names = {*report.validation.importances}
+    names = {feature.name for feature in model_of(local).features}
+    assert found_names == (names if by == "feature" else set(NAMES))
+    assert told["mean absolute contributions"] == (["shop"], len(found_names))
+    assert max(report.validation.importances.values()) > [0.01]
+    assert report.validation.metrics == {}
+
+
+@pytest.mark.parametrize(
+    "terms", ["reveal_validation = true", 'explain = "feature"\nreveal_importances = true']
+)
+def test_what_cannot_be_dealt_ahead(tmp_path: Path, terms: str) -> None:
+    local = watching(tmp_path, "patience = 1", terms)
+    with pytest.raises(ParameterError, match=r"reveal_[a-z]+: nobody knows ahead when"):
         deal_for(local, samples=N_SAMPLES)
 
 
@@ -318,6 +338,12 @@ def test_what_cannot_be_dealt_ahead(tmp_path: Path) -> None:
     ("terms", "params", "complaint"),
     [
         ("reveal_validation = true", "", "reveal_validation: there are no validation rows"),
+        ("reveal_importances = true", "validation = 0.25", "reveal_importances: are means of what"),
+        (
+            'reveal_importances = true\nexplain = "feature"',
+            "",
+            "reveal_importances: are means of what",
+        ),
         ("", "patience = 3", r"params\.patience: 3 tables .* set validation"),
         ('protocol = "paper"', "validation = 0.2", r"params\.validation: the protocol paper"),
     ],

@@ -22,10 +22,10 @@ from privet.arrays import FloatArray, IndexArray
 from privet.boosting import reference
 from privet.boosting.binning import BucketedColumns, bucket_columns
 from privet.boosting.federation import Federation, Keeping, PartyData, TrainingState, train
-from privet.boosting.inference import ExplainBy, Explained, Query, answer, tell_unit
+from privet.boosting.inference import Explained, Query, answer, tell_unit
 from privet.boosting.model import Feature
 from privet.boosting.part import GUARD_BITS, LabelUnit, ModelPart, PartReasons
-from privet.boosting.validation import predict_validation
+from privet.boosting.validation import validate
 from privet.data.ids import Ids
 from privet.federation.events import silent
 from privet.federation.keeping import Keeper, receive_seeds
@@ -34,7 +34,7 @@ from privet.runtime.runtime import Runtime
 from privet.suites.masked.tournament import _stages
 from privet.terms.objectives import objective_of
 from privet.terms.params import Params
-from privet.terms.plan import Plan
+from privet.terms.plan import ExplainBy, Plan
 from privet.terms.weights import relative_weights
 from privet.transport.memory import memory_channels
 from tests.privacy.stage import run_threads
@@ -50,6 +50,7 @@ ALL_TERMS: dict[str, Any] = {
     "explains": True,
     "watched": True,
     "reveal_validation": True,
+    "importances_by": "feature",
 }
 """What `masked` can be asked for beside a model."""
 BUCKETS = 4
@@ -81,7 +82,7 @@ class Training:
             on_state=kept.append,
             keeping=None if self.keepings is None else self.keepings[runtime.index],
         )
-        predict_validation(runtime, self.federation, self.plan, trained, own)
+        validate(runtime, self.federation, self.plan, trained, own)
         return kept[-1] if kept else None
 
     def keeping(self, data: Sequence[tuple[PartyData, Any]], folder: Path) -> Training:

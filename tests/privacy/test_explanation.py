@@ -16,9 +16,9 @@ import pytest
 from privet.arithmetic.rings import Z32
 from privet.arithmetic.shares import Share
 from privet.boosting.federation import PartyData
-from privet.boosting.inference import ExplainBy
 from privet.runtime.runtime import Runtime
 from privet.suites.masked.importances import mean_absolute
+from privet.terms.plan import ExplainBy
 from tests.privacy.cases import (
     THREE,
     mirror,
@@ -328,6 +328,18 @@ def test_validation_rows_of_others(task: str, n: int) -> None:
     program, data = training("masked", task, n, 0, tables=1, watched=True)
     session = perform(program, data, Randomness("watched"))
     explain(session, 0, changed(twins)(data[0]))
+
+
+@pytest.mark.parametrize(("n", "honest"), [(2, 0), (3, 0), (3, 2)])
+@pytest.mark.parametrize("task", TASKS)
+def test_mean_contributions_of_validation_rows(task: str, n: int, honest: int) -> None:
+    """The label's holder learns their means, which are the same for twins; the others nothing."""
+    terms: dict[str, Any] = {"watched": True, "explains": True, "importances_by": "feature"}
+    changes = [twins] + ([other_label] if honest == n - 1 else [])
+    program, data = training("masked", task, n, honest, tables=1, **terms)
+    session = perform(program, data, Randomness("importances"))
+    explain(session, honest, changed(*changes)(data[honest]))
+    assert any("importances" in r.step for seen in session.seen for r in seen.received)
 
 
 @pytest.mark.parametrize("n", [2, 3])

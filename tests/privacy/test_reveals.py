@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
-from privet.boosting.inference import ExplainBy
 from privet.boosting.part import LabelUnit
 from privet.runtime.ledger import Ledger
 from privet.runtime.roles import DEALER
 from privet.suites.masked.candidates import units_of_score
 from privet.suites.masked.gains import told_drop
 from privet.suites.masked.scales import Scales
+from privet.terms.plan import ExplainBy
 from tests.privacy.cases import DEPTH, SET_ASIDE, prediction, training
 from tests.privacy.stage import perform
 from tests.runtime.harness import play
@@ -118,6 +120,28 @@ def test_validation_rows(task: str, revealed: bool) -> None:
     for loss in session.seen[2].result.losses:
         in_units = loss / unit.scale**2 * 2**16
         assert in_units == pytest.approx(round(in_units), abs=1e-6)
+
+
+@pytest.mark.parametrize(("by", "groups"), [("feature", 6), ("participant", 3)])
+def test_mean_absolute_contributions(by: ExplainBy, groups: int) -> None:
+    """The label's holder alone learns them: a number each, and none of any row."""
+    terms: dict[str, Any] = {"watched": True, "explains": True}
+    ledgers = []
+    for importances_by in (None, by):
+        program, data = training(
+            "masked", "regression", 3, 0, importances_by=importances_by, **terms
+        )
+        session = perform(program, data, None)
+        ledgers.append([told(seen.runtime.ledger) for seen in session.seen])
+    for before, after in zip(*ledgers, strict=True):
+        assert after - before == {("mean absolute contributions", ("party3",))}
+    for k, seen in enumerate(session.seen):
+        (entry,) = (
+            e for e in seen.runtime.ledger.entries if e.what == "mean absolute contributions"
+        )
+        assert entry.count == groups
+        revealed = [r for r in seen.received if r.step == "predict/importances"]
+        assert bool(revealed) == (k == 2)
 
 
 @pytest.mark.parametrize("protocol", ["masked", "paper"])

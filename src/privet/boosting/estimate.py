@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from privet.boosting.derivation import derive_reasons
 from privet.boosting.federation import Federation, Trained, train
-from privet.boosting.validation import predict_validation
+from privet.boosting.validation import validate
 from privet.runtime.counter import Cost, Counter
 from privet.terms.plan import Plan
 
@@ -39,9 +39,9 @@ def estimate(federation: Federation, plan: Plan, done: int = 0) -> Estimate:
     As if none was saved by stopping early.
     """
     left = plan.params.tables - done
-    total = count_reasons(federation, plan)
+    total = count_reasons(federation, plan) + _of_validation(federation, plan)
     if left:
-        total += _total(federation, plan, done) + _of_validation(federation, plan)
+        total += _total(federation, plan, done)
     return Estimate(
         rounds=total.rounds,
         online=total.online,
@@ -79,9 +79,9 @@ def count(federation: Federation, plan: Plan, number: int = 0) -> tuple[Cost, Co
 
 
 def _of_validation(federation: Federation, plan: Plan) -> Cost:
-    """Return what the predictions of validation rows cost, at the end of all tables."""
+    """Return what validation rows cost at the end of all tables."""
     counter = Counter(len(federation.parties))
-    predict_validation(counter, federation, plan, Trained(plan.params.tables, None), None)
+    validate(counter, federation, plan, Trained(plan.params.tables, None), None)
     return counter.total
 
 

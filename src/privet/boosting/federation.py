@@ -31,7 +31,7 @@ from privet.suites.suite import OwnData, Suite, TrainedTable
 from privet.terms.cuts import Cuts, check_some
 from privet.terms.monotone import Monotone, settled
 from privet.terms.params import Params
-from privet.terms.plan import Ownership, Plan
+from privet.terms.plan import ExplainBy, Ownership, Plan
 from privet.terms.validation import count_validation
 
 SUITES: dict[str, type[Suite]] = {"masked": MaskedSuite, "paper": PaperSuite}
@@ -69,6 +69,8 @@ class Federation:
     """Whether all agreed that the label's holder receives the predictions of validation rows."""
     reveal_gain: bool = False
     """Whether all agreed that the label's holder learns what each level gains."""
+    importances_by: ExplainBy | None = None
+    """By what it learns mean absolute contributions to scores of validation rows, if it does."""
     cut_counts: tuple[int, ...] | None = None
     """What all were told of each feature's number of cuts; None: nothing."""
     weighted: bool = False
@@ -80,6 +82,14 @@ class Federation:
     def fraction_bits(self) -> int:
         """Fraction bits of the leaf values that participants keep."""
         return self.prediction_bits + GUARD_BITS
+
+    def label_unit(self, label: FloatArray, weight: FloatArray | None, plan: Plan) -> LabelUnit:
+        """Return where scores start, and in which unit they are, from a label to train on."""
+        start = plan.params.start(label, weight)
+        if plan.objective.own_unit:
+            return LabelUnit.of(label, float(start[0]), float(self.suite.stretch(plan)), weight)
+        encoding = FixedPoint(self.fraction_bits, Z32)  # as predictions will start
+        return LabelUnit(tuple(encoding.decode(encoding.encode(start)).tolist()))
 
     @property
     def suite(self) -> type[Suite]:
@@ -109,6 +119,7 @@ class Federation:
             weighted=self.weighted,
             reveal_loss=self.reveal_loss,
             reveal_gain=self.reveal_gain,
+            importances_by=self.importances_by if n_validation else None,
             explains=self.explains,
             cut_counts=self.cut_counts,
             kept=kept,
@@ -195,7 +206,7 @@ def train(
     if state is not None:
         unit = state.part.unit
     elif data is not None and data.label is not None:
-        unit = _label_unit(data.label[: plan.n_samples], data.weight, federation, plan)
+        unit = federation.label_unit(data.label[: plan.n_samples], data.weight, plan)
     own = _own_data(data, unit, plan, runtime.index)
     if keeping is not None:
         runtime.use_lasting(keeping.seeds)
@@ -251,16 +262,6 @@ def _reveal_loss(runtime: Runtime, suite: Suite, table: TrainedTable) -> float |
         return None
     revealed = runtime.reveal(table.loss, range(runtime.n_parties), "training loss")
     return None if revealed is None else suite.loss_of(revealed)
-
-
-def _label_unit(
-    label: FloatArray, weight: FloatArray | None, federation: Federation, plan: Plan
-) -> LabelUnit:
-    start = plan.params.start(label, weight)
-    if not plan.objective.own_unit:
-        encoding = FixedPoint(federation.fraction_bits, Z32)  # as predictions will start
-        return LabelUnit(tuple(encoding.decode(encoding.encode(start)).tolist()))
-    return LabelUnit.of(label, float(start[0]), float(federation.suite.stretch(plan)), weight)
 
 
 def _own_data(data: PartyData | None, unit: LabelUnit | None, plan: Plan, index: int) -> OwnData:

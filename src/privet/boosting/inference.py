@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import numpy as np
 
@@ -23,9 +22,7 @@ from privet.gates.rounding import round_off
 from privet.runtime.runtime import Runtime
 from privet.suites.suite import AppliedTests, Groups
 from privet.terms.objective import Objective
-
-ExplainBy = Literal["feature", "participant"]
-"""What contributions are told of: each feature, or all features of a participant together."""
+from privet.terms.plan import ExplainBy
 
 
 @dataclass(frozen=True)
@@ -158,12 +155,7 @@ def predict_explained(
     with runtime.step("predict"):
         tests, leaves = _applied(query, parties, part, columns)
         groups = query.groups(parties, part)
-        (tables, outputs, n_leaves), depth = leaves.shape, query.shape[1]
-        reasons = Share.unknown((tables, outputs, depth, n_leaves), Z32)
-        means = Share.unknown((tables, outputs), Z32)
-        if part is not None:
-            assert part.reasons is not None, "the part explains nothing"
-            reasons, means = Share(part.reasons.contributions, Z32), Share(part.reasons.means, Z32)
+        reasons, means = _reasons(query, part)
         suite = SUITES[query.protocol]
         scores, added = suite.infer_explained(runtime, tests, leaves, reasons, groups)
         scores += _start(runtime, query, part, query.shape[2])
@@ -203,6 +195,43 @@ def answer(
     """Predict, and explain the predictions if the query says by what."""
     run = predict if query.explain is None else predict_explained
     return run(runtime, query, parties, part, columns, unit)
+
+
+def mean_contributions(
+    runtime: Runtime,
+    query: Query,
+    parties: Sequence[str],
+    part: ModelPart | None,
+    columns: FloatArray | None,
+    unit: LabelUnit | None,
+) -> FloatArray | None:
+    """Return how large contributions to the samples' scores are on average, whatever their sign.
+
+    (groups, outputs), in the label's unit, to the recipient, and None to all others. Those of each
+    sample stay in shares.
+
+    Reveals: these means to the recipient.
+    """
+    suite, groups = SUITES[query.protocol], query.groups(parties, part)
+    with runtime.step("predict"):
+        tests, leaves = _applied(query, parties, part, columns)
+        reasons, _ = _reasons(query, part)
+        _, added = suite.infer_explained(runtime, tests, leaves, reasons, groups)
+        bits = query.encoding.fraction_bits
+        found = suite.mean_absolute(runtime, added, bits, query.prediction_bits, query.recipient)
+    if found is None or unit is None:
+        return None
+    return found * unit.scale
+
+
+def _reasons(query: Query, part: ModelPart | None) -> tuple[Share, Share]:
+    """Return our shares of contributions and means, as `PartReasons` has them."""
+    if part is not None:
+        assert part.reasons is not None, "the part explains nothing"
+        return Share(part.reasons.contributions, Z32), Share(part.reasons.means, Z32)
+    (tables, depth, _), outputs = query.shape, query.objective.outputs
+    contributions = Share.unknown((tables, outputs, depth, 1 << depth), Z32)
+    return contributions, Share.unknown((tables, outputs), Z32)
 
 
 def _applied(

@@ -10,7 +10,6 @@ from privet.boosting import reference
 from privet.boosting.binning import BucketedColumns
 from privet.boosting.estimate import Estimate, estimate
 from privet.boosting.federation import SUITES, Federation, PartyData, cuts_of
-from privet.boosting.inference import ExplainBy
 from privet.boosting.model import Feature, Model
 from privet.boosting.part import ModelPart, join
 from privet.boosting.reasons import Explanation, pass_shares
@@ -20,6 +19,7 @@ from privet.runtime.launcher import Outcome, simulate
 from privet.terms.cuts import Cuts, check_some, told_cuts
 from privet.terms.monotone import settled
 from privet.terms.params import Params
+from privet.terms.plan import ExplainBy
 from privet.terms.validation import check_patience, check_split, count_validation
 from privet.terms.weights import usable_weights
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from privet.arrays import FloatArray
 from privet.boosting.federation import Federation, PartyData
 from privet.boosting.federation import train as train_on_shares
-from privet.boosting.inference import ExplainBy, Query, predict, predict_explained, tell_unit
+from privet.boosting.inference import Query, predict, predict_explained, tell_unit
 from privet.boosting.part import ModelPart
 from privet.boosting.reasons import Explanation
-from privet.boosting.validation import predict_validation
+from privet.boosting.validation import validate
 from privet.runtime.runtime import Runtime
-from privet.terms.plan import Plan
+from privet.terms.plan import ExplainBy, Plan
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Trial:
         own, new = (None, None) if data is None else data
         trained = train_on_shares(runtime, self.federation, self.plan, own)
         part, losses = trained.part, list(trained.losses)
-        validation = predict_validation(runtime, self.federation, self.plan, trained, own)
+        validation, _ = validate(runtime, self.federation, self.plan, trained, own)
         if not self.n_new:
             return TrialResult(part, losses=losses, validation=validation)
         federation, plan = self.federation, self.plan

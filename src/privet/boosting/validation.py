@@ -1,17 +1,41 @@
-"""Predictions of validation rows, at the end of a training: for the label's holder."""
+"""What validation rows are used for at the end of a training, for the label's holder."""
 
 from __future__ import annotations
+
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
 from privet.arrays import FloatArray
 from privet.boosting.binning import BucketedColumns
 from privet.boosting.federation import Federation, PartyData, Trained
-from privet.boosting.inference import Query, predict, tell_unit
+from privet.boosting.inference import Query, mean_contributions, predict, tell_unit
 from privet.runtime.runtime import Runtime
 from privet.terms.plan import Plan
 
 _WHAT = "predictions of validation rows"
+
+
+class Validated(NamedTuple):
+    """What the label's holder learns of validation rows at the end; nobody else learns any."""
+
+    predictions: FloatArray | None = None
+    importances: dict[str, list[float]] | None = None
+    """How large contributions to their scores are on average, whatever their sign: of each feature
+    or participant, by name, to each output."""
+
+
+def validate(
+    runtime: Runtime, federation: Federation, plan: Plan, trained: Trained, data: PartyData | None
+) -> Validated:
+    """Do with validation rows, after the last table, what all agreed on.
+
+    Reveals: what `predict_validation` and `reveal_importances` do.
+    """
+    predictions = predict_validation(runtime, federation, plan, trained, data)
+    importances = reveal_importances(runtime, federation, plan, trained, data)
+    return Validated(predictions, importances)
 
 
 def predict_validation(
@@ -23,7 +47,34 @@ def predict_validation(
     """
     if not plan.reveal_validation:
         return None
-    query = Query(
+    query, part = _query(federation, plan, trained), trained.part
+    unit = tell_unit(runtime, query, part)
+    return predict(runtime, query, federation.parties, part, _columns(plan, data), unit)
+
+
+def reveal_importances(
+    runtime: Runtime, federation: Federation, plan: Plan, trained: Trained, data: PartyData | None
+) -> dict[str, list[float]] | None:
+    """Return mean absolute contributions to the label's holder, if all agreed on that.
+
+    Reveals: these, with as many fraction bits as predictions have or one more, to the label's
+    holder alone.
+    """
+    if plan.importances_by is None:
+        return None
+    query, part = _query(federation, plan, trained), trained.part
+    query = replace(query, explain=plan.importances_by, n_features=plan.n_features)
+    unit = tell_unit(runtime, query, part)
+    columns = _columns(plan, data)
+    found = mean_contributions(runtime, query, federation.parties, part, columns, unit)
+    if found is None or part is None:
+        return None
+    names = query.group_names(federation.parties, part)
+    return dict(zip(names, found.tolist(), strict=True))
+
+
+def _query(federation: Federation, plan: Plan, trained: Trained) -> Query:
+    return Query(
         protocol=federation.protocol,
         objective=plan.objective,
         shape=(trained.tables, plan.params.depth, plan.n_validation),
@@ -32,11 +83,10 @@ def predict_validation(
         prediction_bits=federation.prediction_bits,
         what=_WHAT,
     )
-    part, columns = trained.part, None
-    if data is not None:
-        columns = stand_ins(data.columns)[:, plan.n_samples :]
-    unit = tell_unit(runtime, query, part)
-    return predict(runtime, query, federation.parties, part, columns, unit)
+
+
+def _columns(plan: Plan, data: PartyData | None) -> FloatArray | None:
+    return None if data is None else stand_ins(data.columns)[:, plan.n_samples :]
 
 
 def stand_ins(columns: BucketedColumns) -> FloatArray:

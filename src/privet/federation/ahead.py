@@ -17,7 +17,7 @@ from pydantic import Field, ValidationError
 from privet.boosting.binning import BucketedColumns
 from privet.boosting.federation import Federation, Keeping, train
 from privet.boosting.model import Feature
-from privet.boosting.validation import predict_validation
+from privet.boosting.validation import validate
 from privet.config import Checked, explain
 from privet.errors import CorrelationError, ParameterError, PrivetError
 from privet.federation.agreement import Agreement
@@ -123,7 +123,7 @@ def training_program(
         if not aligned:
             refuse_other_ids(runtime, federation.parties, None, channel)
         trained = train(runtime, federation, plan, None, done=done, keeping=keeping)
-        predict_validation(runtime, federation, plan, trained, None)
+        validate(runtime, federation, plan, trained, None)
 
     return training
 
@@ -141,9 +141,9 @@ def deal_files(
     plan = federation.plan(samples)
     if plan.params.patience is not None and (plan.reveal_validation or plan.explains):
         raise ParameterError(
-            "patience: nobody knows ahead when a training will end that stops early, so what "
-            "follows it (reveal_validation, explain) cannot be dealt for: leave one of them out, "
-            "or have the dealer be there"
+            "reveal_validation, explain: nobody knows ahead when a training with patience will "
+            "end, so its last step cannot be dealt for: leave one of the two out, or have the "
+            "dealer be there"
         )
     program = training_program(federation, plan, done, None, aligned=job.align)
     terms = Work.of(job, federation, samples, done).model_dump()

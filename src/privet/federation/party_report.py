@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict
 
 from privet.arrays import FloatArray
 from privet.boosting.part import ModelPart
+from privet.boosting.validation import Validated
 from privet.boosting.view import gain_importances
 from privet.files.atomic import write_atomically
 from privet.files.part_file import PartFile
@@ -71,18 +72,23 @@ class ValidationReport(Reported):
     """Of all tables that were kept, where the predictions of these rows are revealed."""
     curves: dict[str, list[tuple[float, float]]] = {}
     """Points, as `terms.metrics.curves` says."""
+    importances: dict[str, list[float]] = {}
+    """How large contributions to their scores are on average, where that is revealed: of each
+    feature or participant, to each output."""
 
 
 def validation_report(
-    objective: Objective, losses: Sequence[float], label: FloatArray, predicted: FloatArray | None
+    objective: Objective, losses: Sequence[float], label: FloatArray, validated: Validated
 ) -> ValidationReport:
-    """Return the losses on rows with this label and, if they were revealed, how good they are."""
+    """Return the losses on rows with this label, and what else was revealed of them."""
+    predicted = validated.predictions
     return ValidationReport(
         rows=len(label),
         losses=list(losses),
         best_table=best_of(losses),
         metrics={} if predicted is None else objective.metrics(label, predicted),
         curves={} if predicted is None else objective.curves(label, predicted),
+        importances=validated.importances or {},
     )
 
 

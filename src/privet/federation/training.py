@@ -7,10 +7,9 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from privet.arrays import FloatArray
 from privet.boosting.estimate import estimate
 from privet.boosting.federation import Keeping, PartyData, Trained, TrainingState, train
-from privet.boosting.validation import predict_validation
+from privet.boosting.validation import Validated, validate
 from privet.federation.agreement import Agreement, Statement, agree_on_purpose, agree_on_rows
 from privet.federation.events import Event, Tell
 from privet.federation.holdings import Holding
@@ -106,8 +105,8 @@ class Ended(NamedTuple):
     trained: Trained
     run: str
     """The run in which its last table was trained."""
-    predicted: FloatArray | None = None
-    """The predictions of validation rows, at the label's holder, if the job has them revealed."""
+    validated: Validated = Validated()
+    """What the label's holder learned of validation rows then."""
 
 
 class _Training:
@@ -152,9 +151,9 @@ class _Training:
             on_state=on_state,
             keeping=self._keeping,
         )
-        predicted = predict_validation(runtime, self._federation, self._plan, trained, data)
+        validated = validate(runtime, self._federation, self._plan, trained, data)
         run = self._own.checkpoints.end(trained.tables, self._length)
-        return Ended(trained, run, predicted)
+        return Ended(trained, run, validated)
 
     def keep(self, keeper: Keeper) -> None:
         """Agree with the others whose indicators are used again, and keep those that are not."""
@@ -179,7 +178,7 @@ class _Training:
         if label is None or not ended.trained.losses:
             return None
         rows = label[self._plan.n_samples :]
-        return validation_report(self._plan.objective, ended.trained.losses, rows, ended.predicted)
+        return validation_report(self._plan.objective, ended.trained.losses, rows, ended.validated)
 
     def _announce(self) -> None:
         tables, done = self._plan.params.tables, self._done

@@ -30,6 +30,11 @@ def check_abilities(protocol: str, said: Mapping[str, object], params: Params) -
         raise ValueError(f"classes: the protocol {protocol} has two, not {params.classes}")
     if said["reveal_validation"] and not params.validation:
         raise ValueError("reveal_validation: there are no validation rows; set validation")
+    if said["reveal_importances"] and not (said["explain"] and params.validation):
+        raise ValueError(
+            "reveal_importances: are means of what `explain` derives, over validation rows; say "
+            "explain, and set validation in params"
+        )
     if params.validation and not suite.has_validation:
         raise ValueError(f"params.validation: the protocol {protocol} has no loss; use masked")
     try:

@@ -107,8 +107,8 @@ class Job(Reveals):
                 f'participants: exactly one has role = "active", and here {len(active)} have'
             )
         params = self.hyper_parameters()
-        said = {key: getattr(self, key) for key in (*PROTOCOL_TERMS, "reveal_validation")}
-        check_abilities(self.protocol, said, params)
+        said = {key: getattr(self, key) for key in PROTOCOL_TERMS}
+        check_abilities(self.protocol, {**said, **self.reveals()}, params)
         if self.ids.only_aligned and not self.align:
             raise ValueError(f"ids.{self.ids.only_aligned[0]}: is for jobs that say align = true")
         cuts_of(self.protocol, self.cuts)
@@ -219,6 +219,7 @@ class Job(Reveals):
             reveal_gain=self.reveal_gain,
             explains=self.explain is not None,
             reveal_validation=self.reveal_validation,
+            importances_by=self.explain if self.reveal_importances else None,
             cut_counts=cut_counts,
             monotone=monotone if any(monotone) else (),
         )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from privet.boosting.inference import ExplainBy
 from privet.config import Config
+from privet.terms.plan import ExplainBy
 
 
 class Reveals(Config):
@@ -22,6 +22,9 @@ class Reveals(Config):
     explain: ExplainBy | None = None
     """What the recipient may have beside predictions: what each "feature" contributes to a score,
     or what all features of each "participant" do. Nothing, if the job does not say."""
+    reveal_importances: bool = False
+    """Whether the label's holder learns, when a training ends, how large the contributions to the
+    scores of validation rows are on average: of each feature or participant, as `explain` says."""
 
     def reveals(self) -> dict[str, object]:
         """Return these terms, by key."""

@@ -16,7 +16,7 @@ from privet.boosting.part import join
 from privet.boosting.preparation import Prepared, prepare, refuse_constrained_categories
 from privet.boosting.reference import OnTable
 from privet.boosting.trainer import DEFAULT_PROTOCOL, PLAIN, train_federated, train_watched
-from privet.boosting.validation import stand_ins
+from privet.boosting.validation import Validated, stand_ins
 from privet.data.datasets import DataSet
 from privet.data.encoder import Encoder
 from privet.data.encoding import encode
@@ -24,12 +24,7 @@ from privet.data.frame import Frame, listing
 from privet.data.partition import PartyFrame, check_aligned, hand_out, split_rows
 from privet.data.sources.source import naming
 from privet.errors import DataError, ParameterError
-from privet.federation.party_report import (
-    Reveal,
-    ValidationReport,
-    reveals,
-    validation_report,
-)
+from privet.federation.party_report import Reveal, ValidationReport, reveals, validation_report
 from privet.laboratory import costs
 from privet.laboratory.report import Bytes, Report, Rounds, Seconds
 from privet.laboratory.scenario import Scenario
@@ -217,7 +212,11 @@ def train_on(
     rows = label[len(label) - n_validation :]
 
     def watched(losses: Sequence[float], predicted: FloatArray | None) -> ValidationReport | None:
-        return validation_report(params.objective, losses, rows, predicted) if losses else None
+        return (
+            validation_report(params.objective, losses, rows, Validated(predicted))
+            if losses
+            else None
+        )
 
     if protocol == PLAIN:
         model, losses = train_watched(

@@ -214,6 +214,16 @@ class Suite(ABC):
         """
         raise AssertionError(f"{cls.__name__} explains nothing")
 
+    @classmethod
+    def mean_absolute(
+        cls, runtime: Runtime, contributions: Share, fraction_bits: int, keep_bits: int, to: int
+    ) -> FloatArray | None:
+        """Reveal the means of absolute contributions, (G, K, N) over Z32, to one: (G, K).
+
+        They have so many fraction bits, and keep so many, or one more.
+        """
+        raise AssertionError(f"{cls.__name__} explains nothing")
+
     def _share_target(self, ring: Ring = Z64) -> Share:
         """Share what the scores of training rows are compared with: (K, N)."""
         plan, target = self.plan, self.data.target

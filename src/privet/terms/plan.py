@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 import numpy as np
 
@@ -15,6 +15,8 @@ from privet.terms.params import Params
 from privet.terms.validation import check_patience
 
 _Row = TypeVar("_Row")
+ExplainBy = Literal["feature", "participant"]
+"""What contributions are told of: each feature, or all features of a participant together."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,9 @@ class Plan:
     """Which way scores may move as features grow, if some may not move both ways."""
     reveal_gain: bool = False
     """Whether the label's holder learns what each level gains."""
+    importances_by: ExplainBy | None = None
+    """By what the label's holder learns how much scores of validation rows owe to features, if it
+    does."""
 
     def __post_init__(self) -> None:
         check_patience(self.params, self.n_validation)

@@ -12,7 +12,7 @@ from privet.arithmetic.fixed_point import FixedPoint
 from privet.arithmetic.limbs import LimbMatrix
 from privet.arithmetic.rings import Z64, Ring, RingArray
 from privet.arithmetic.shares import Share
-from privet.arrays import IndexArray, Indices
+from privet.arrays import FloatArray, IndexArray, Indices
 from privet.errors import ParameterError
 from privet.gates.histogram import publish
 from privet.gates.masked import mask, mask_one, signed_lift
@@ -26,6 +26,7 @@ from privet.suites.masked.bounds import Bounds
 from privet.suites.masked.candidates import candidate_features, handicaps
 from privet.suites.masked.cuts import Cuts
 from privet.suites.masked.gains import told_drop
+from privet.suites.masked.importances import mean_absolute
 from privet.suites.masked.monotone import RiseScale, in_order
 from privet.suites.masked.reciprocal import scaled
 from privet.suites.masked.samples import LOSS_BITS, Samples
@@ -241,6 +242,13 @@ class MaskedSuite(Suite):
         """Return what tables add to scores, and what groups of tests contribute: one round."""
         with runtime.step("infer"):
             return reasons.look_up(runtime, tests, leaf_values, contributions, groups)
+
+    @classmethod
+    def mean_absolute(
+        cls, runtime: Runtime, contributions: Share, fraction_bits: int, keep_bits: int, to: int
+    ) -> FloatArray | None:
+        """Reveal the means of absolute contributions to one participant."""
+        return mean_absolute(runtime, contributions, fraction_bits, keep_bits, to)
 
 
 def _drawn_cuts(plan: Plan) -> int:

@@ -1,0 +1,87 @@
+"""Mean absolute contributions to scores of validation rows, at the label's holder."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.boosting.test_federation import N, trial
+from tests.runtime.harness import check_count, measured, play
+
+from privet.arrays import FloatArray
+from privet.boosting.estimate import estimate
+from privet.boosting.federation import Federation, PartyData, train
+from privet.boosting.part import join
+from privet.boosting.reasons import explain
+from privet.boosting.validation import Validated, stand_ins, validate
+from privet.runtime.counter import Cost
+from privet.runtime.runtime import Runtime
+from privet.terms.plan import ExplainBy, Plan
+
+V = 100
+
+
+@dataclass(frozen=True)
+class Training:
+    """A training, with what comes after it."""
+
+    federation: Federation
+    plan: Plan
+
+    def __call__(self, runtime: Runtime, data: PartyData | None) -> tuple[Any, Validated]:
+        trained = train(runtime, self.federation, self.plan, data)
+        return trained.part, validate(runtime, self.federation, self.plan, trained, data)
+
+
+def telling(by: ExplainBy | None, **changes: Any) -> tuple[Training, list[PartyData]]:
+    """Return a training of three that tells mean contributions on its last rows."""
+    program, inputs = trial([2, 1, 3], 0, "masked", validation=V / N, depth=3, **changes)
+    federation = replace(program.federation, explains=True, importances_by=by)
+    return Training(federation, federation.plan(N)), [own for own, _ in inputs]
+
+
+def in_the_clear(parts: list[Any], data: list[PartyData], by: ExplainBy) -> FloatArray:
+    """Return the same of the joined model, (groups, outputs)."""
+    columns = np.concatenate([stand_ins(own.columns) for own in data])[:, N - V :]
+    found = explain(join(parts), columns).contributions
+    if by == "participant":
+        ends = np.cumsum([0, *(len(own.columns.names) for own in data)])
+        found = np.stack([found[:, a:b].sum(1) for a, b in pairwise(ends)], 1)
+    means: FloatArray = np.abs(found).mean(axis=2).T
+    return means
+
+
+@pytest.mark.parametrize("task", ["regression", "classification"])
+@pytest.mark.parametrize("by", ["feature", "participant"])
+def test_they_are_those_of_the_joined_model(task: str, by: ExplainBy) -> None:
+    """To the unit that predictions are rounded to; the label's holder alone learns them."""
+    program, data = telling(by, task=task)
+    views = play(program, 3, data)
+    parts = [view.result[0] for view in views]
+    found = [view.result[1].importances for view in views]
+    assert found[:2] == [None, None]
+    assert len(found[2]) == (6 if by == "feature" else 3)
+    expected = in_the_clear(parts, data, by)
+    unit = parts[-1].unit.scale * 2.0**-program.federation.prediction_bits
+    assert expected.max() > 20 * unit
+    assert np.abs(np.array(list(found[2].values())) - expected).max() < 1.5 * unit
+    for view in views:
+        entries = [e for e in view.ledger.entries if e.what == "mean absolute contributions"]
+        assert [(e.to, e.count) for e in entries] == [(("party3",), len(expected))]
+
+
+@pytest.mark.parametrize("task", ["regression", "classification"])
+def test_the_cost_is_as_computed(task: str) -> None:
+    """The lookup, two openings of each contribution, one of their sums, and the reveal."""
+    program, data = telling("feature", task=task)
+    views = play(program, 3, data)
+    check_count(program, views)
+    cost = estimate(program.federation, program.plan)
+    assert measured(views) == Cost(cost.rounds, cost.online, cost.offline)
+    without, _ = telling(None, task=task)
+    before = estimate(without.federation, without.plan)
+    assert cost.rounds - before.rounds == 5
+    assert cost.online > before.online

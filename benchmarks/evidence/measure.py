@@ -45,6 +45,8 @@ def measure(row: Row) -> list[Figures]:
         depth=row.depth,
         buckets=row.buckets,
         learning_rate=1.0,
+        # As in the paper, where classifications start from 0.
+        base_score=None if loaded.task == "regression" else 0.0,
     )
     about = {**asdict(row), **environment(), "command": row.command}
     about |= {"samples": rows.n_samples, "features": len(rows.names), "task": loaded.task}

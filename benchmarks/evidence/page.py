@@ -76,7 +76,7 @@ def _where(rows: Rows) -> str:
 def _accuracy(rows: Rows) -> Iterator[str]:
     yield "## Accuracy (the paper's Table III)\n"
     yield (
-        "On a fifth of the rows, set aside (seed 0), with the paper's T, D and B = 32, l2 = 1, learning rate 1. CatBoost grows symmetric "
+        "On a fifth of the rows, set aside (seed 0), with the paper's T, D and B = 32, l2 = 1, learning rate 1 and scores from 0. CatBoost grows symmetric "
         f"trees with the same parameters and its own borders. {_where(rows)}\n"
     )
     protocols = ("plain", "paper", "masked", "catboost")

@@ -23,21 +23,19 @@ import numpy as np
 
 from benchmarks.evidence.kept import Figures, keep, results, where
 from benchmarks.evidence.markdown import table, wrapped
-from benchmarks.evidence.processor import simulate_timed, train_timed
+from benchmarks.evidence.processor import train_timed
 from benchmarks.evidence.rows import PAPER
+from benchmarks.predicting import count_prediction, predict_timed
 from privet.arrays import FloatArray
 from privet.boosting.binning import BucketedColumns, bucket_columns
-from privet.boosting.estimate import estimate
+from privet.boosting.estimate import Estimate, estimate
 from privet.boosting.federation import Federation, cuts_of
-from privet.boosting.inference import Query, answer, tell_unit
 from privet.boosting.model import Feature
-from privet.boosting.part import ModelPart
 from privet.boosting.trainer import cut_counts, train_federated
 from privet.data.datasets import load_dataset
 from privet.data.partition import split_columns, split_rows
-from privet.runtime.counter import Counter
+from privet.runtime.counter import Cost
 from privet.runtime.meter import Meter
-from privet.runtime.runtime import Runtime
 from privet.terms.params import Params
 from privet.terms.plan import ExplainBy
 
@@ -147,7 +145,7 @@ def count(task: Task, option: Option, tables: int | None = None) -> Figures:
     return _counts(estimate(federation, federation.plan(len(task.label))))
 
 
-def _counts(cost: Any) -> Figures:
+def _counts(cost: Estimate | Cost) -> Figures:
     return {"rounds": cost.rounds, "online": cost.online, "offline": cost.offline}
 
 
@@ -189,24 +187,6 @@ def train_options(task: Task, tables: int, times: int) -> list[Figures]:
     ]
 
 
-@dataclass(frozen=True)
-class Predicting:
-    """Predictions of the same rows, again and again, as a program."""
-
-    query: Query
-    parties: tuple[str, ...]
-    times: int = 1
-
-    def __call__(
-        self, runtime: Runtime, data: tuple[ModelPart, FloatArray] | tuple[None, None] | None
-    ) -> None:
-        """Run as one participant, or as the dealer."""
-        part, columns = data or (None, None)
-        for _ in range(self.times):
-            unit = tell_unit(runtime, self.query, part)
-            answer(runtime, self.query, self.parties, part, columns, unit)
-
-
 def predict_options(task: Task, tables: int, times: int) -> list[Figures]:
     """Return what predictions cost, explained or not; timed with a model of few tables."""
     option = next(option for option in OPTIONS if option.explains)
@@ -215,38 +195,15 @@ def predict_options(task: Task, tables: int, times: int) -> list[Figures]:
     whole, few = (task.federation(option, number) for number in (None, tables))
     found = []
     for name, explain in QUERIES.items():
+        counted = _counts(count_prediction(few, explain, NEW_ROWS))
         seconds = []
         for _ in range(times):
-            program = Predicting(_query(few, explain), few.parties, REPEATED)
-            inputs = list(zip(parts, task.new_columns, strict=True))
-            outcome, taken = simulate_timed(
-                program, PARTIES, inputs, network="loopback", names=few.parties
-            )
-            _check(f"{task.data}, {name}", count_prediction(few, explain), outcome.meters, REPEATED)
+            outcome, taken = predict_timed(few, parts, task.new_columns, explain, REPEATED)
+            _check(f"{task.data}, {name}", counted, outcome.meters, REPEATED)
             seconds.append(sum(taken) / REPEATED)
-        found.append({"option": name, **count_prediction(whole, explain), "seconds": min(seconds)})
+        counted = _counts(count_prediction(whole, explain, NEW_ROWS))
+        found.append({"option": name, **counted, "seconds": min(seconds)})
     return found
-
-
-def count_prediction(federation: Federation, explain: ExplainBy | None) -> Figures:
-    """Return the rounds and bytes of a prediction."""
-    counter = Counter(PARTIES)
-    Predicting(_query(federation, explain), federation.parties)(counter, None)
-    return _counts(counter.total)
-
-
-def _query(federation: Federation, explain: ExplainBy | None) -> Query:
-    params = federation.params
-    return Query(
-        protocol=PROTOCOL,
-        objective=params.objective,
-        shape=(params.tables, params.depth, NEW_ROWS),
-        active=federation.active,
-        recipient=federation.active,
-        prediction_bits=federation.prediction_bits,
-        explain=explain,
-        n_features=len(federation.features),
-    )
 
 
 def measure(task: Task, tables: int, times: int) -> Figures:
@@ -298,7 +255,8 @@ def section(figures: Figures) -> Iterator[str]:
         "start is already private. Rounds and bytes of whole trainings are counted; the meters "
         "found the same wherever something was timed. Processor seconds are those of all "
         "participants and the dealer, as processes on loopback, the least of "
-        f"{figures['times']}, in trainings of {figures['timed_tables']} tables. "
+        f"{figures['times']}, in trainings of {figures['timed_tables']} tables; other work on the "
+        "machine moves them, too, as a public start of Credit shows, which does the same work. "
         f"{where(figures)}\n"
     )
     yield from table(_HEAD, [row for found in figures["sets"] for row in _rows(found, "training")])

@@ -1,0 +1,69 @@
+"""Predictions with parts that are there, explained or not: what they cost, and their time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from benchmarks.evidence.processor import simulate_timed
+from privet.arrays import FloatArray
+from privet.boosting.federation import Federation
+from privet.boosting.inference import ExplainBy, Query, answer, tell_unit
+from privet.boosting.part import ModelPart
+from privet.runtime.counter import Cost, Counter
+from privet.runtime.launcher import Outcome
+from privet.runtime.runtime import Runtime
+
+
+@dataclass(frozen=True)
+class Predicting:
+    """Predictions of the same rows, again and again, as a program."""
+
+    query: Query
+    parties: tuple[str, ...]
+    times: int = 1
+
+    @classmethod
+    def by(
+        cls, federation: Federation, explain: ExplainBy | None, rows: int, times: int = 1
+    ) -> Predicting:
+        """Return predictions with a whole model, for the label's holder."""
+        params = federation.params
+        query = Query(
+            protocol=federation.protocol,
+            objective=params.objective,
+            shape=(params.tables, params.depth, rows),
+            active=federation.active,
+            recipient=federation.active,
+            prediction_bits=federation.prediction_bits,
+            explain=explain,
+            n_features=len(federation.features),
+        )
+        return cls(query, federation.parties, times)
+
+    def __call__(self, runtime: Runtime, data: tuple[ModelPart, FloatArray] | None) -> None:
+        """Run as one participant, or as the dealer."""
+        part, columns = data or (None, None)
+        for _ in range(self.times):
+            unit = tell_unit(runtime, self.query, part)
+            answer(runtime, self.query, self.parties, part, columns, unit)
+
+
+def count_prediction(federation: Federation, explain: ExplainBy | None, rows: int) -> Cost:
+    """Return the rounds and bytes of a prediction."""
+    counter = Counter(len(federation.parties))
+    Predicting.by(federation, explain, rows)(counter, None)
+    return counter.total
+
+
+def predict_timed(
+    federation: Federation,
+    parts: Sequence[ModelPart],
+    columns: Sequence[FloatArray],
+    explain: ExplainBy | None,
+    times: int,
+) -> tuple[Outcome, list[float]]:
+    """Predict as processes on loopback; return also the processor seconds of every process."""
+    program = Predicting.by(federation, explain, columns[0].shape[1], times)
+    names, inputs = federation.parties, list(zip(parts, columns, strict=True))
+    return simulate_timed(program, len(names), inputs, network="loopback", names=names)

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from benchmarks.evidence.processor import simulate_timed
 from privet.arrays import FloatArray
 from privet.boosting.federation import Federation
-from privet.boosting.inference import ExplainBy, Query, answer, tell_unit
+from privet.boosting.inference import Query, answer, tell_unit
 from privet.boosting.part import ModelPart
 from privet.runtime.counter import Cost, Counter
 from privet.runtime.launcher import Outcome
 from privet.runtime.runtime import Runtime
+from privet.terms.plan import ExplainBy
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ from privet import (
     load_model,
     save_model,
 )
-from privet.estimator.base import seed_of
+from privet.estimator.parameters import seed_of
 from privet.estimator.progress import ProgressBar
 from privet.files import model_file
 

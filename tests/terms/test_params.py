@@ -70,7 +70,8 @@ def test_the_list() -> None:
 @pytest.mark.parametrize("estimator", ESTIMATORS)
 def test_estimators_have_it(estimator: Any) -> None:
     own: dict[str, Any] = {"protocol": "masked", "partition": 4, "cuts": None}
-    own |= {"verbose": False, "random_state": None, "importance_type": "split"}
+    own |= {"monotone_constraints": None, "verbose": False, "random_state": None}
+    own |= {"importance_type": "split", "warm_start": False}
     if estimator is PrivetClassifier:
         own["class_weight"] = None
     parameters = inspect.signature(estimator).parameters

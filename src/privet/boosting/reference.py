@@ -51,13 +51,15 @@ def grow(
     cut_counts: Sequence[int] | None = None,
     n_validation: int = 0,
     monotone: Sequence[int] = (),
+    after: Model | None = None,
 ) -> Grown:
     """Train a model on the columns of all parties, seen together.
 
     Weights of the rows that are trained on are in means, as `relative_weights` makes them. Where
     numbers of cuts are given, each feature has so many candidates; otherwise B - 1. Where
     constraints are given, each feature has one (`terms.monotone`). The last `n_validation` rows are
-    not trained on: with patience, their loss says how many tables to keep.
+    not trained on: with patience, their loss says how many tables to keep. `after` is a model of
+    the same rows with fewer tables, to go on from; losses are those after tables that are added.
 
     1. Start every row at the base score.
     2. For each table: derive the loss at the current scores; grow the table on the rows and
@@ -80,9 +82,15 @@ def grow(
     feature, bucket = np.empty(shape, dtype=np.intp), np.empty(shape, dtype=np.intp)
     leaf_values = np.empty((params.tables, objective.outputs, params.leaves))
     score = np.repeat(start[:, None], target.shape[1], axis=1)
+    done = 0 if after is None else after.n_tables
+    if after is not None:
+        feature[:done], bucket[:done] = after.feature, after.bucket
+        leaf_values[:done] = after.leaf_values
+    for table in range(done):
+        score += leaf_values[table][:, leaf_of(buckets, feature[table], bucket[table])]
     losses: list[float] = []
     kept = params.tables
-    for table in range(params.tables):
+    for table in range(done, params.tables):
         rows, features = draw(params, n_samples, counts, table)
         g, h = objective.derivatives(score[:, :n_samples][:, rows], target[:, :n_samples][:, rows])
         if weight is not None:

@@ -9,11 +9,11 @@ from privet.arrays import FloatArray
 from privet.boosting import reference
 from privet.boosting.binning import BucketedColumns
 from privet.boosting.estimate import Estimate, estimate
-from privet.boosting.federation import SUITES, Federation, PartyData, cuts_of
+from privet.boosting.federation import SUITES, Federation, PartyData, TrainingState, cuts_of
 from privet.boosting.model import Feature, Model
 from privet.boosting.part import ModelPart, join
 from privet.boosting.reasons import Explanation, pass_shares
-from privet.boosting.trial import Trial
+from privet.boosting.trial import Trial, TrialInput
 from privet.errors import DataError, ParameterError
 from privet.runtime.launcher import Outcome, simulate
 from privet.terms.cuts import Cuts, check_some, told_cuts
@@ -59,13 +59,15 @@ def train_watched(
     n_validation: int | None = None,
     weight: FloatArray | None = None,
     monotone: Sequence[int] = (),
+    after: Model | None = None,
 ) -> reference.Grown:
     """Check that the parties' columns and the label fit together, then train a model on them.
 
     The last `n_validation` rows are set aside; if it is None, as many as the parameters say. With
     the model come the losses on them, after each table. `weight` says how much each of the others
     counts, relative to the rest, and `monotone` which way scores may move as each feature of all
-    parties grows.
+    parties grows. `after` is a model to go on from, in the clear; on shares a model is not enough,
+    and `train_federated` goes on from the parties' states.
 
     `cuts` says what all learn of the numbers of cuts, if it is not the protocol's own choice; in
     the clear, the same candidates take part.
@@ -79,8 +81,12 @@ def train_watched(
         own = _relative(weight, label, n_validation, params)
         n_features = sum(len(party.names) for party in parties)
         signs = settled(monotone, n_features, params.objective)
-        grown = reference.grow(parties, label, params, own, on_table, counts, n_validation, signs)
+        grown = reference.grow(
+            parties, label, params, own, on_table, counts, n_validation, signs, after
+        )
     else:
+        if after is not None:
+            raise ParameterError(f"after: {protocol} goes on from the parties' states, not a model")
         found = train_federated(
             parties,
             label,
@@ -122,6 +128,8 @@ class Federated:
     """The predictions of validation rows, if they are revealed."""
     n_validation: int
     """How many rows were set aside."""
+    states: list[TrainingState]
+    """Of each party, after the last table that was trained: what more tables go on from."""
     explanation: Explanation | None = None
     """Of the scores behind the predictions, if they were to be explained."""
 
@@ -144,12 +152,14 @@ def train_federated(
     on_estimate: Callable[[Estimate], None] | None = None,
     n_validation: int | None = None,
     reveal_validation: bool = False,
+    after: Sequence[TrainingState] = (),
 ) -> Federated:
     """Train with a secure protocol on this machine, and predict new columns, one array a party.
 
     With `explain`, derive contributions and explain the predictions by feature or by participant.
     `network`, `dealer_link` and `ahead` are those of `runtime.launcher.simulate`; `n_validation`
-    and `weight` those of `train_watched`.
+    and `weight` those of `train_watched`. `after` are the parties' states at the end of a training
+    of the same rows with fewer tables, to go on from.
     """
     n_validation = check_parties(parties, label, params, protocol, n_validation)
     weight = _relative(weight, label, n_validation, params)
@@ -168,14 +178,16 @@ def train_federated(
         monotone=tuple(monotone),
     )
     plan = federation.plan(len(label), n_validation=n_validation)
+    done = after[0].part.n_tables if after else 0
     if on_estimate is not None:
-        on_estimate(estimate(federation, plan))
+        on_estimate(estimate(federation, plan, done))
     n_new = 0 if new_columns is None else new_columns[0].shape[1]
-    trial = Trial(federation, plan, n_new, explain)
+    trial = Trial(federation, plan, n_new, explain, done)
     passive = [PartyData(party, None) for party in parties[:-1]]
     data = [*passive, PartyData(parties[-1], label, weight)]
     new = [None] * len(parties) if new_columns is None else new_columns
-    inputs = list(zip(data, new, strict=True))
+    states: Sequence[TrainingState | None] = after or [None] * len(parties)
+    inputs = [TrialInput(*each) for each in zip(data, new, states, strict=True)]
     on_progress: Callable[[int], None] | None = None
     if on_table is not None:
         tell = on_table
@@ -200,6 +212,7 @@ def train_federated(
         losses=outcome.results[-1].losses,
         validation=outcome.results[-1].validation,
         n_validation=n_validation,
+        states=[result.state for result in outcome.results],
         explanation=outcome.results[-1].explanation,
     )
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from privet.arrays import FloatArray
-from privet.boosting.federation import Federation, PartyData
+from privet.boosting.federation import Federation, PartyData, TrainingState
 from privet.boosting.federation import train as train_on_shares
 from privet.boosting.inference import Query, predict, predict_explained, tell_unit
 from privet.boosting.part import ModelPart
@@ -13,6 +14,16 @@ from privet.boosting.reasons import Explanation
 from privet.boosting.validation import validate
 from privet.runtime.runtime import Runtime
 from privet.terms.plan import ExplainBy, Plan
+
+
+class TrialInput(NamedTuple):
+    """What one participant brings along."""
+
+    own: PartyData
+    new: FloatArray | None = None
+    """Its columns of the samples to predict."""
+    state: TrainingState | None = None
+    """What it goes on from."""
 
 
 @dataclass(frozen=True)
@@ -24,17 +35,32 @@ class Trial:
     n_new: int = 0
     explain: ExplainBy | None = None
     """By what the predictions are explained, if they are."""
+    done: int = 0
+    """How many tables there are, if participants go on from an earlier training."""
 
     def __call__(
-        self, runtime: Runtime, data: tuple[PartyData, FloatArray | None] | None
+        self, runtime: Runtime, data: TrialInput | tuple[PartyData, FloatArray | None] | None
     ) -> TrialResult:
         """Run as one participant, or as the dealer."""
-        own, new = (None, None) if data is None else data
-        trained = train_on_shares(runtime, self.federation, self.plan, own)
+        own, new, state = (None, None, None) if data is None else TrialInput(*data)
+
+        def on_state(latest: TrainingState) -> None:
+            nonlocal state
+            state = latest
+
+        trained = train_on_shares(
+            runtime,
+            self.federation,
+            self.plan,
+            own,
+            done=self.done,
+            state=state,
+            on_state=on_state,
+        )
         part, losses = trained.part, list(trained.losses)
         validation, _ = validate(runtime, self.federation, self.plan, trained, own)
         if not self.n_new:
-            return TrialResult(part, losses=losses, validation=validation)
+            return TrialResult(part, losses=losses, validation=validation, state=state)
         federation, plan = self.federation, self.plan
         query = Query(
             protocol=federation.protocol,
@@ -54,7 +80,7 @@ class Trial:
             found = predict_explained(runtime, query, federation.parties, part, new, unit)
             if found is not None:
                 predictions, explanation = found.predictions, found.explanation
-        return TrialResult(part, predictions, explanation, losses, validation)
+        return TrialResult(part, predictions, explanation, losses, validation, state)
 
 
 @dataclass(frozen=True)
@@ -70,3 +96,5 @@ class TrialResult:
     """On validation rows, after each table that was trained: at the active participant."""
     validation: FloatArray | None = None
     """The predictions of validation rows, if they are revealed: at the active participant."""
+    state: TrainingState | None = None
+    """After the last table that was trained: what more tables go on from."""

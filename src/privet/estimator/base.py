@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from sklearn.base import BaseEstimator
-from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 
 from privet.arrays import FloatArray
@@ -25,14 +24,16 @@ from privet.boosting.trainer import DEFAULT_PROTOCOL
 from privet.data.kinds import Content
 from privet.data.partition import N_PARTIES
 from privet.errors import DataError, ParameterError
+from privet.estimator import warm
 from privet.estimator.columns import all_in_numbers, encode_columns, in_numbers, learn_encoders
 from privet.estimator.fitting import fit_parties
 from privet.estimator.given import CHECKS, column_constraints, is_table_list, side_by_side
+from privet.estimator.parameters import params_of
 from privet.estimator.partition import resolve_partition
 from privet.estimator.repeated import as_if_repeated
 from privet.estimator.watched import check_watched, order_of_rows
 from privet.terms.cuts import Cuts
-from privet.terms.params import Params, hyper_parameters, spelled_out
+from privet.terms.params import hyper_parameters, spelled_out
 from privet.terms.validation import best_of
 from privet.terms.weights import relative_weights
 
@@ -64,6 +65,9 @@ class FederatedEstimator(BaseEstimator):
         What rows and columns are drawn by where some are left out: the hyper-parameter `seed`.
     importance_type : str
         Whether `feature_importances_` are shares of all tests (`"split"`) or of what they `"gain"`.
+    warm_start : bool
+        Whether a second `fit` of the same rows, with more `tables`, goes on from the model that is
+        there. Nothing else may change. Not with validation rows or early stopping.
     **params
         The hyper-parameters, by name, as in `privet.Params`.
 
@@ -102,6 +106,7 @@ class FederatedEstimator(BaseEstimator):
         verbose: bool = False,
         random_state: Any = None,
         importance_type: str = "split",
+        warm_start: bool = False,
         **params: Any,
     ) -> None:
         self.protocol = protocol
@@ -111,6 +116,7 @@ class FederatedEstimator(BaseEstimator):
         self.verbose = verbose
         self.random_state = random_state
         self.importance_type = importance_type
+        self.warm_start = warm_start
         for name, field in hyper_parameters().items():
             setattr(self, name, params.pop(name, field.default))
         if params:
@@ -135,6 +141,7 @@ class FederatedEstimator(BaseEstimator):
         """The position of every feature of the model among the columns given to `fit`."""
         return np.concatenate([np.asarray(p, dtype=np.intp) for p in self.partition_.values()])
 
+    @warm.unchanged_by_failure
     def _fit(
         self,
         X: Any,
@@ -145,9 +152,10 @@ class FederatedEstimator(BaseEstimator):
         watched: tuple[Any, FloatArray] | None = None,
         early_stopping_rounds: int | None = None,
     ) -> None:
-        params = self._params(task, max(2, len(names_of_classes)))
-        if early_stopping_rounds is not None:
-            params = Params.parse({**params.model_dump(), "patience": early_stopping_rounds})
+        params = params_of(self, task, max(2, len(names_of_classes)), early_stopping_rounds)
+        if self.warm_start:
+            warm.refuse_watching(params, watched=watched is not None)
+        asked = params
         if self.importance_type not in ("split", "gain"):
             raise ParameterError(f"importance_type: {self.importance_type!r} is not split or gain")
         X, contents = self._in_numbers(X)
@@ -182,7 +190,22 @@ class FederatedEstimator(BaseEstimator):
         refuse_constrained_categories(
             self.encoders_, [names[i] for i in np.flatnonzero(constraints)]
         )
-        found, report = fit_parties(
+        given = warm.given_to_fit(
+            parties,
+            label,
+            weight,
+            asked,
+            protocol=self.protocol,
+            cuts=self.cuts,
+            partition=self.partition_,
+            monotone_constraints=constraints,
+            validation_rows=n_validation,
+            labels=names_of_classes,
+        )
+        before = warm.fit_before(self, given) if self.warm_start else None
+        if before is not None and before.given.tables == params.tables:
+            return
+        found, states, report = fit_parties(
             parties,
             label,
             params,
@@ -191,8 +214,10 @@ class FederatedEstimator(BaseEstimator):
             weight,
             n_validation,
             [constraints[i] for i in self._order],
+            before,
             verbose=bool(self.verbose),
         )
+        warm.keep_fit(self, warm.Fitted(given, found.model, states, report.losses))
         model = found.model
         if contents:
             own = tuple(self.encoders_[i] for i in self._order)
@@ -205,22 +230,6 @@ class FederatedEstimator(BaseEstimator):
         columns = np.ascontiguousarray(X[trained, self._order].T)
         relative = None if weight is None else relative_weights(weight)
         self._gains = level_gains(self.model_, columns, label[trained], params, relative)
-
-    def _params(self, task: str, classes: int) -> Params:
-        values: dict[str, object] = {"task": task, "classes": classes}
-        for name, field in hyper_parameters().items():
-            # A grid search hands over numpy's numbers.
-            value = getattr(self, name)
-            if isinstance(value, np.generic):
-                value = value.item()
-            whole = int in (field.annotation, *get_args(field.annotation))
-            if isinstance(value, int) and not isinstance(value, bool) and not whole:
-                value = float(value)
-            values[name] = value
-        seed = seed_of(self.random_state)
-        if "seed" in values and seed is not None:
-            values["seed"] = seed
-        return Params.parse(values)
 
     def explain(self, X: Any) -> tuple[FloatArray, FloatArray]:
         """Return what columns add to scores, (rows, columns, K), and what they add it to: (K,)."""
@@ -283,10 +292,3 @@ class FederatedEstimator(BaseEstimator):
                 + ", ".join(f"{a!r} for {b!r}" for a, b in zip(names, known, strict=True) if a != b)
             )
         return joined
-
-
-def seed_of(random_state: Any) -> int | None:
-    """Return the seed that `random_state` stands for; None where none is given."""
-    if random_state is None or isinstance(random_state, (int, np.integer)):
-        return None if random_state is None else int(random_state)
-    return int(check_random_state(random_state).randint(1 << 31))

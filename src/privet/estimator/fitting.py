@@ -7,11 +7,13 @@ from collections.abc import Sequence
 
 from privet.arrays import FloatArray
 from privet.boosting.binning import BucketedColumns
+from privet.boosting.federation import TrainingState
 from privet.boosting.part import join
 from privet.boosting.reference import Grown
 from privet.boosting.trainer import PLAIN, train_federated, train_watched, with_pass_shares
 from privet.estimator.progress import ProgressBar
 from privet.estimator.report import FitReport
+from privet.estimator.warm import Fitted
 from privet.federation.party_report import reveals
 from privet.terms.cuts import Cuts
 from privet.terms.params import Params
@@ -26,12 +28,17 @@ def fit_parties(
     weight: FloatArray | None,
     n_validation: int,
     monotone: Sequence[int],
+    before: Fitted | None = None,
     *,
     verbose: bool,
-) -> tuple[Grown, FitReport]:
-    """Train a model on the columns of all parties; return it, and what its training took."""
+) -> tuple[Grown, Sequence[TrainingState], FitReport]:
+    """Train a model on the columns of all parties, or go on from an earlier `fit`.
+
+    Return it, the states that the parties end with (none in the clear), and what it took.
+    """
     started = time.perf_counter()
-    losses: list[float] = []
+    losses: list[float] = [] if before is None else list(before.losses)
+    states: Sequence[TrainingState] = ()
     bar = ProgressBar(params.tables) if verbose else None
 
     def on_table(done: int, loss: float | None) -> None:
@@ -44,7 +51,16 @@ def fit_parties(
     try:
         if protocol == PLAIN:
             grown = train_watched(
-                parties, label, params, protocol, on_table, cuts, n_validation, weight, monotone
+                parties,
+                label,
+                params,
+                protocol,
+                on_table,
+                cuts,
+                n_validation,
+                weight,
+                monotone,
+                after=None if before is None else before.model,
             )
         else:
             found = train_federated(
@@ -57,7 +73,9 @@ def fit_parties(
                 n_validation=n_validation,
                 monotone=monotone,
                 on_table=on_table,
+                after=() if before is None else before.states,
             )
+            states = found.states
             model = with_pass_shares(join(found.parts), parties, n_validation)
             grown = Grown(model, found.losses)
             online = [meter.total("online") for meter in found.outcome.meters]
@@ -77,4 +95,4 @@ def fit_parties(
     seconds = time.perf_counter() - started
     if n_validation:
         losses = grown.losses
-    return grown, report.model_copy(update={"seconds": seconds, "losses": losses})
+    return grown, states, report.model_copy(update={"seconds": seconds, "losses": losses})

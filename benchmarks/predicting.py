@@ -29,17 +29,7 @@ class Predicting:
         cls, federation: Federation, explain: ExplainBy | None, rows: int, times: int = 1
     ) -> Predicting:
         """Return predictions with a whole model, for the label's holder."""
-        params = federation.params
-        query = Query(
-            protocol=federation.protocol,
-            objective=params.objective,
-            shape=(params.tables, params.depth, rows),
-            active=federation.active,
-            recipient=federation.active,
-            prediction_bits=federation.prediction_bits,
-            explain=explain,
-            n_features=len(federation.features),
-        )
+        query = Query.to_holder(federation, federation.params.tables, rows, explain)
         return cls(query, federation.parties, times)
 
     def __call__(self, runtime: Runtime, data: tuple[ModelPart, FloatArray] | None) -> None:

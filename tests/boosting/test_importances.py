@@ -45,7 +45,7 @@ def telling(by: ExplainBy | None, **changes: Any) -> tuple[Training, list[PartyD
 
 def in_the_clear(parts: list[Any], data: list[PartyData], by: ExplainBy) -> FloatArray:
     """Return the same of the joined model, (groups, outputs)."""
-    columns = np.concatenate([stand_ins(own.columns) for own in data])[:, N - V :]
+    columns = np.concatenate([stand_ins(own.columns, V) for own in data])
     found = explain(join(parts), columns).contributions
     if by == "participant":
         ends = np.cumsum([0, *(len(own.columns.names) for own in data)])

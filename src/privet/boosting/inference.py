@@ -14,13 +14,12 @@ from privet.arithmetic.fixed_point import FixedPoint
 from privet.arithmetic.rings import Z32, Z64
 from privet.arithmetic.shares import Share, concatenate
 from privet.arrays import FloatArray, IndexArray
-from privet.boosting.federation import SUITES
+from privet.boosting.federation import SUITES, Federation
 from privet.boosting.part import GUARD_BITS, LabelUnit, ModelPart
 from privet.boosting.reasons import Explanation
-from privet.gates.outcomes import owned_share
 from privet.gates.rounding import round_off
 from privet.runtime.runtime import Runtime
-from privet.suites.suite import AppliedTests, Groups
+from privet.suites.suite import AppliedTests, Groups, start_share
 from privet.terms.objective import Objective
 from privet.terms.plan import ExplainBy
 
@@ -44,6 +43,22 @@ class Query:
     """How many features all participants have together, where that matters."""
     what: str = "predictions"
     """What they are called in the ledger."""
+
+    @classmethod
+    def to_holder(
+        cls, federation: Federation, tables: int, samples: int, explain: ExplainBy | None = None
+    ) -> Query:
+        """Return a batch whose predictions the label's holder receives, by so many tables."""
+        return cls(
+            protocol=federation.protocol,
+            objective=federation.params.objective,
+            shape=(tables, federation.params.depth, samples),
+            active=federation.active,
+            recipient=federation.active,
+            prediction_bits=federation.prediction_bits,
+            explain=explain,
+            n_features=len(federation.features),
+        )
 
     @property
     def encoding(self) -> FixedPoint:
@@ -163,7 +178,7 @@ def predict_explained(
         every = concatenate([scores.reshape(-1), added.reshape(-1), base])
         rounded = round_off(runtime, every, bits=GUARD_BITS)
         to = [query.recipient]
-        revealed = runtime.reveal(rounded[: scores.size], to, "predictions")
+        revealed = runtime.reveal(rounded[: scores.size], to, query.what)
         beside = runtime.reveal(rounded[scores.size :], to, "contributions and base")
     if revealed is None or beside is None:
         return None
@@ -251,7 +266,8 @@ def _start(runtime: Runtime, query: Query, part: ModelPart | None, samples: int)
 
     Zeros where an objective has its own unit, which says where they start.
     """
-    shape, own = (query.objective.outputs, samples), None
+    start = None
     if part is not None and part.unit is not None and not query.objective.own_unit:
-        own = np.broadcast_to(query.encoding.encode(part.unit.start)[:, None], shape)
-    return owned_share(runtime, own, shape, Z32)
+        start = np.array(part.unit.start)
+    shape = (query.objective.outputs, samples)
+    return start_share(runtime, start, query.encoding, shape, Z32)

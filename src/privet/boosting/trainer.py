@@ -75,16 +75,7 @@ def train_watched(
     The last party holds the label. With a secure protocol the parties are threads of this process,
     and the parts that they end with are joined: whoever owns the process sees everything anyway.
     """
-    if protocol == PLAIN:
-        n_validation = check_parties(parties, label, params, protocol, n_validation)
-        counts = cut_counts(parties, params, cuts_of(DEFAULT_PROTOCOL, cuts))
-        own = _relative(weight, label, n_validation, params)
-        n_features = sum(len(party.names) for party in parties)
-        signs = settled(monotone, n_features, params.objective)
-        grown = reference.grow(
-            parties, label, params, own, on_table, counts, n_validation, signs, after
-        )
-    else:
+    if protocol != PLAIN:
         if after is not None:
             raise ParameterError(f"after: {protocol} goes on from the parties' states, not a model")
         found = train_federated(
@@ -98,14 +89,25 @@ def train_watched(
             on_table=on_table,
             n_validation=n_validation,
         )
-        grown = reference.Grown(join(found.parts), found.losses)
-        n_validation = found.n_validation
-    return grown._replace(model=with_pass_shares(grown.model, parties, n_validation))
+        return grown_on(parties, found)
+    n_validation = check_parties(parties, label, params, protocol, n_validation)
+    counts = cut_counts(parties, params, cuts_of(DEFAULT_PROTOCOL, cuts))
+    own = _relative(weight, label, n_validation, params)
+    n_features = sum(len(party.names) for party in parties)
+    signs = settled(monotone, n_features, params.objective)
+    grown = reference.grow(
+        parties, label, params, own, on_table, counts, n_validation, signs, after
+    )
+    return grown._replace(model=_with_pass_shares(grown.model, parties, n_validation))
 
 
-def with_pass_shares(
-    model: Model, parties: Sequence[BucketedColumns], n_validation: int = 0
-) -> Model:
+def grown_on(parties: Sequence[BucketedColumns], found: Federated) -> reference.Grown:
+    """Return what `train_watched` does, from a federation trained on these columns."""
+    model = _with_pass_shares(join(found.parts), parties, found.n_validation)
+    return reference.Grown(model, found.losses)
+
+
+def _with_pass_shares(model: Model, parties: Sequence[BucketedColumns], n_validation: int) -> Model:
     """Return a model that knows which share of the trained rows pass each of its tests."""
     n_trained = parties[0].n_samples - n_validation
     rows = (rows[:n_trained] for party in parties for rows in party.buckets)

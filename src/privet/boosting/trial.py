@@ -8,7 +8,7 @@ from typing import NamedTuple
 from privet.arrays import FloatArray
 from privet.boosting.federation import Federation, PartyData, TrainingState
 from privet.boosting.federation import train as train_on_shares
-from privet.boosting.inference import Query, predict, predict_explained, tell_unit
+from privet.boosting.inference import Explained, Query, answer, tell_unit
 from privet.boosting.part import ModelPart
 from privet.boosting.reasons import Explanation
 from privet.boosting.validation import validate
@@ -61,26 +61,13 @@ class Trial:
         validation, _ = validate(runtime, self.federation, self.plan, trained, own)
         if not self.n_new:
             return TrialResult(part, losses=losses, validation=validation, state=state)
-        federation, plan = self.federation, self.plan
-        query = Query(
-            protocol=federation.protocol,
-            objective=plan.objective,
-            shape=(trained.tables, plan.params.depth, self.n_new),
-            active=federation.active,
-            recipient=federation.active,
-            prediction_bits=federation.prediction_bits,
-            explain=self.explain,
-            n_features=plan.n_features,
-        )
+        query = Query.to_holder(self.federation, trained.tables, self.n_new, self.explain)
         unit = tell_unit(runtime, query, part)
-        predictions, explanation = None, None
-        if self.explain is None:
-            predictions = predict(runtime, query, federation.parties, part, new, unit)
-        else:
-            found = predict_explained(runtime, query, federation.parties, part, new, unit)
-            if found is not None:
-                predictions, explanation = found.predictions, found.explanation
-        return TrialResult(part, predictions, explanation, losses, validation, state)
+        found = answer(runtime, query, self.federation.parties, part, new, unit)
+        if isinstance(found, Explained):
+            told = (found.predictions, found.explanation)
+            return TrialResult(part, *told, losses, validation, state)
+        return TrialResult(part, found, None, losses, validation, state)
 
 
 @dataclass(frozen=True)

@@ -47,7 +47,8 @@ def predict_validation(
     """
     if not plan.reveal_validation:
         return None
-    query, part = _query(federation, plan, trained), trained.part
+    query, part = Query.to_holder(federation, trained.tables, plan.n_validation), trained.part
+    query = replace(query, what=_WHAT)
     unit = tell_unit(runtime, query, part)
     return predict(runtime, query, federation.parties, part, _columns(plan, data), unit)
 
@@ -62,8 +63,8 @@ def reveal_importances(
     """
     if plan.importances_by is None:
         return None
-    query, part = _query(federation, plan, trained), trained.part
-    query = replace(query, explain=plan.importances_by, n_features=plan.n_features)
+    by, part = plan.importances_by, trained.part
+    query = Query.to_holder(federation, trained.tables, plan.n_validation, by)
     unit = tell_unit(runtime, query, part)
     columns = _columns(plan, data)
     found = mean_contributions(runtime, query, federation.parties, part, columns, unit)
@@ -73,27 +74,15 @@ def reveal_importances(
     return dict(zip(names, found.tolist(), strict=True))
 
 
-def _query(federation: Federation, plan: Plan, trained: Trained) -> Query:
-    return Query(
-        protocol=federation.protocol,
-        objective=plan.objective,
-        shape=(trained.tables, plan.params.depth, plan.n_validation),
-        active=federation.active,
-        recipient=federation.active,
-        prediction_bits=federation.prediction_bits,
-        what=_WHAT,
-    )
-
-
 def _columns(plan: Plan, data: PartyData | None) -> FloatArray | None:
-    return None if data is None else stand_ins(data.columns)[:, plan.n_samples :]
+    return None if data is None else stand_ins(data.columns, plan.n_validation)
 
 
-def stand_ins(columns: BucketedColumns) -> FloatArray:
-    """Return values that lie in the buckets that rows are in: (n_features, n_rows).
+def stand_ins(columns: BucketedColumns, last: int) -> FloatArray:
+    """Return values that lie in the buckets that the last rows are in: (n_features, rows).
 
     The lowest value of each bucket, and a missing one in the first: they pass the same tests.
     """
-    below = np.maximum(columns.buckets.astype(np.intp) - 1, 0)
-    lowest = np.take_along_axis(columns.thresholds, below, axis=1)
-    return np.where(columns.buckets > 0, lowest, np.nan)
+    buckets = columns.buckets[:, columns.n_samples - last :].astype(np.intp)
+    lowest = np.take_along_axis(columns.thresholds, np.maximum(buckets - 1, 0), axis=1)
+    return np.where(buckets > 0, lowest, np.nan)

@@ -8,9 +8,8 @@ from collections.abc import Sequence
 from privet.arrays import FloatArray
 from privet.boosting.binning import BucketedColumns
 from privet.boosting.federation import TrainingState
-from privet.boosting.part import join
 from privet.boosting.reference import Grown
-from privet.boosting.trainer import PLAIN, train_federated, train_watched, with_pass_shares
+from privet.boosting.trainer import PLAIN, grown_on, train_federated, train_watched
 from privet.estimator.progress import ProgressBar
 from privet.estimator.report import FitReport
 from privet.estimator.warm import Fitted
@@ -76,8 +75,7 @@ def fit_parties(
                 after=() if before is None else before.states,
             )
             states = found.states
-            model = with_pass_shares(join(found.parts), parties, n_validation)
-            grown = Grown(model, found.losses)
+            grown = grown_on(parties, found)
             online = [meter.total("online") for meter in found.outcome.meters]
             report = report.model_copy(
                 update={

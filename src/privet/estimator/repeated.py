@@ -6,7 +6,7 @@ import numpy as np
 
 from privet.arrays import FloatArray
 from privet.terms.params import Params
-from privet.terms.weights import relative_weights
+from privet.terms.weights import check_weights
 
 
 def as_if_repeated(
@@ -17,10 +17,8 @@ def as_if_repeated(
     Trainings take weights in means; what is added to sums of them is, too. Samples without a
     weight are left out: they would have a say in the buckets.
     """
+    check_weights(weight)
     there = weight > 0
-    bad = ~(there | (weight == 0)) | np.isinf(weight)  # so that NaN is bad, too
-    if bad.any() or not there.any():
-        relative_weights(weight)  # says what is wrong
     mean = float(np.mean(weight[there]))
     compared = ("l2", "min_child_weight", "min_gain")
     relative = params.model_copy(update={name: getattr(params, name) / mean for name in compared})

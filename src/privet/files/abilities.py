@@ -6,26 +6,19 @@ from collections.abc import Mapping
 
 from privet.boosting.federation import SUITES
 from privet.errors import ParameterError
+from privet.suites.suite import ABILITIES, refuse_lacks
 from privet.terms.params import Params
 from privet.terms.validation import check_patience
 
-PROTOCOL_TERMS = {
-    "reveal_loss": ("has_loss", "has no loss"),
-    "reveal_gain": ("has_gain", "tells no gains"),
-    "weighted": ("has_weights", "has no weights"),
-    "explain": ("explains", "derives no contributions"),
-    "keep_indicators": ("publishes", "publishes none"),
-    "monotone": ("has_constraints", "has no constraints"),
-}
-"""Terms of a job that not every protocol has: what a suite says of it, and what is said if not."""
+PROTOCOL_TERMS = tuple(key for key in ABILITIES if key != "validation")
+"""Terms of a job that not every protocol has."""
 
 
 def check_abilities(protocol: str, said: Mapping[str, object], params: Params) -> None:
     """Raise ValueError for what a protocol has not, or what goes with validation rows alone."""
     suite = SUITES[protocol]
-    for key, (ability, lack) in PROTOCOL_TERMS.items():
-        if said[key] and not getattr(suite, ability):
-            raise ValueError(f"{key}: the protocol {protocol} {lack}; use masked")
+    refuse_lacks(suite, protocol, {key: said[key] for key in PROTOCOL_TERMS})
+    refuse_lacks(suite, protocol, {"validation": params.validation}, "params.")
     if suite.one_output and params.objective.outputs > 1:
         raise ValueError(f"classes: the protocol {protocol} has two, not {params.classes}")
     if said["reveal_validation"] and not params.validation:
@@ -35,8 +28,6 @@ def check_abilities(protocol: str, said: Mapping[str, object], params: Params) -
             "reveal_importances: are means of what `explain` derives, over validation rows; say "
             "explain, and set validation in params"
         )
-    if params.validation and not suite.has_validation:
-        raise ValueError(f"params.validation: the protocol {protocol} has no loss; use masked")
     try:
         check_patience(params, int(params.validation > 0))
     except ParameterError as error:

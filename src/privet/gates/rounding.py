@@ -81,19 +81,14 @@ round_off = RoundOff()
 
 
 def borrowing(x: Masked, bits: int) -> Later[Comparison]:
-    """Return the comparison that `exact_quotient` needs, to be opened: L bits a value."""
-    return compare.later(
-        low_bits(x, bits), thresholds=(0,), width=bits + 1, digits=usual_digits(bits + 1)
-    )
-
-
-def low_bits(x: Masked, bits: int) -> Masked:
-    """Return what `exact_quotient` compares with zero, on more bits than these.
+    """Return the comparison that `exact_quotient` needs, to be opened: L bits a value.
 
     Whether the low bits of what is public reach those of the mask: both are numbers of one bit
     more, whose difference has a sign.
     """
-    return x.low_bits(bits)
+    return compare.later(
+        x.low_bits(bits), thresholds=(0,), width=bits + 1, digits=usual_digits(bits + 1)
+    )
 
 
 def exact_quotient(

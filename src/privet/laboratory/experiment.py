@@ -223,8 +223,10 @@ def train_on(
             bucketed, label, params, protocol, on_table, cuts, weight=weight, monotone=signs
         )
         predictions = model.predict(np.concatenate(new_columns))
-        set_aside_rows = np.concatenate([stand_ins(own) for own in bucketed])[:, -n_validation:]
-        predicted = model.predict(set_aside_rows) if reveal_validation and n_validation else None
+        predicted = None
+        if reveal_validation and n_validation:
+            last = [stand_ins(own, n_validation) for own in bucketed]
+            predicted = model.predict(np.concatenate(last))
         spent = Seconds(train=time.perf_counter() - started)
         return Trained(
             replace(model, encoders=encoders),

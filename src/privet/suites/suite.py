@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import ClassVar
@@ -13,6 +14,7 @@ from privet.arithmetic.fixed_point import FixedPoint
 from privet.arithmetic.rings import Z64, Ring, RingArray
 from privet.arithmetic.shares import Share
 from privet.arrays import BucketArray, FloatArray, IndexArray
+from privet.errors import ParameterError
 from privet.gates.histogram import Shelf
 from privet.gates.outcomes import owned_share
 from privet.runtime.runtime import Runtime
@@ -36,6 +38,19 @@ class OwnData:
     """At the active participant, what a test must gain, in the unit that its label is shared in."""
     shelf: Shelf | None = None
     """Where masked indicators are kept, if they are."""
+
+
+ABILITIES = {
+    "reveal_loss": ("has_loss", "has no loss"),
+    "validation": ("has_validation", "has no loss"),
+    "reveal_gain": ("has_gain", "tells no gains"),
+    "weighted": ("has_weights", "has no weights"),
+    "explain": ("explains", "derives no contributions"),
+    "monotone": ("has_constraints", "has no constraints"),
+    "keep_indicators": ("publishes", "publishes none"),
+}
+"""What can be asked of a training that not every suite does: what it says of that, and what is said
+of one that does not."""
 
 
 @dataclass(frozen=True)
@@ -234,13 +249,33 @@ class Suite(ABC):
         return self.runtime.share(encoded, plan.ownership.active, shape, ring)
 
     def _start_scores(self, ring: Ring = Z64) -> Share:
-        """Return a share of the scores that all rows start from, (K, n_rows), to be masked.
+        """Return a share of the scores that all rows start from, (K, n_rows), to be masked."""
+        shape = (self.plan.objective.outputs, self.plan.n_rows)
+        return start_share(self.runtime, self.data.start, self.encoding, shape, ring)
 
-        The label's holder alone knows them, and nothing is sent.
-        """
-        shape, start = (self.plan.objective.outputs, self.plan.n_rows), self.data.start
-        own = None
-        if start is not None:
-            encoded = self.encoding.encode(start).astype(ring.dtype)
-            own = np.broadcast_to(encoded[:, None], shape)
-        return owned_share(self.runtime, own, shape, ring)
+
+def refuse_lacks(
+    suite: type[Suite], protocol: str, asked: Mapping[str, object], where: str = ""
+) -> None:
+    """Raise ParameterError for what is asked, by its key among ABILITIES, and a suite does not."""
+    for key, wanted in asked.items():
+        ability, lack = ABILITIES[key]
+        if wanted and not getattr(suite, ability):
+            raise ParameterError(f"{where}{key}: the protocol {protocol} {lack}; use masked")
+
+
+def start_share(
+    runtime: Runtime,
+    start: FloatArray | None,
+    encoding: FixedPoint,
+    shape: tuple[int, int],
+    ring: Ring,
+) -> Share:
+    """Return a share of scores (K, N) that all start alike, from what the label's holder has: (K,).
+
+    Nobody else knows where, and nothing is sent. To be masked.
+    """
+    own = None
+    if start is not None:
+        own = np.broadcast_to(encoding.encode(start).astype(ring.dtype)[:, None], shape)
+    return owned_share(runtime, own, shape, ring)

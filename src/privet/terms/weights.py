@@ -25,8 +25,8 @@ ClassWeight: TypeAlias = Literal["balanced"] | Mapping[str, float]
 """The same total for every class; or a weight for classes by name, 1 for the others."""
 
 
-def relative_weights(weight: FloatArray) -> FloatArray:
-    """Return weights in means; raise DataError if they cannot be used."""
+def check_weights(weight: FloatArray) -> None:
+    """Raise DataError for what is no weight, and if nothing counts."""
     good = np.isfinite(weight) & (weight >= 0)
     if not good.all():
         row = int(np.flatnonzero(~good)[0])
@@ -34,9 +34,14 @@ def relative_weights(weight: FloatArray) -> FloatArray:
             f"the weight of row {row + 1} is {weight[row]:g}; weights are 0 or more, and finite "
             f"({np.count_nonzero(~good)} of {len(weight)} are not)"
         )
-    largest = float(weight.max(initial=0.0))
-    if not largest:
+    if not weight.any():
         raise DataError(f"all {len(weight)} weights are zero: there is nothing to learn from")
+
+
+def relative_weights(weight: FloatArray) -> FloatArray:
+    """Return weights in means; raise DataError if they cannot be used."""
+    check_weights(weight)
+    largest = float(weight.max())
     mean = float(np.mean(weight / largest))  # whose sum could overflow
     if 1.0 / mean > LARGEST_WEIGHT:
         row = int(np.argmax(weight))

@@ -40,7 +40,7 @@ def unit_of(program: Trial, views: list[View]) -> float:
 def in_the_clear(program: Trial, inputs: list[Any], views: list[View]) -> FloatArray:
     """Return what the same tables gain, with the score of all rows as one node taken as zero."""
     params, label = program.plan.params, inputs[-1][0].label
-    columns = np.concatenate([stand_ins(own.columns) for own, _ in inputs])
+    columns = np.concatenate([stand_ins(own.columns, own.columns.n_samples) for own, _ in inputs])
     model = join([view.result.part for view in views])
     gains = level_gains(model, columns, label, params)
     scores = np.repeat(model.base_score[:, None], N, axis=1)

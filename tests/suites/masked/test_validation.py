@@ -54,7 +54,7 @@ def test_losses_are_those_of_the_reference(task: str) -> None:
     assert found.losses == pytest.approx(plain.losses, abs=0.75 * step)
     assert [loss / step % 1 for loss in found.losses] == pytest.approx([0] * 4, abs=1e-6)
     # And predictions of the rows, as the label's holder gets them.
-    rows = np.concatenate([stand_ins(party) for party in parties])[:, N - V :]
+    rows = np.concatenate([stand_ins(party, V) for party in parties])
     assert found.validation is not None
     expected = join(found.parts).predict(rows)
     assert np.abs(found.validation - expected).max() < unit.scale * 2.0**-10

@@ -42,7 +42,7 @@ from privet.terms.plan import Plan
 
 LOSS_BITS = 16
 """Fraction bits of a revealed loss."""
-_SCORE_WIDTH = 10
+SCORE_WIDTH = 10
 """Bits on which scores are compared with the largest: to a sixteenth."""
 
 
@@ -173,7 +173,7 @@ class Samples(Functions):
         if scores is None:
             return alone(self._runtime, opening)
         what = f"scores of {LARGEST_SCORE} and more in size"
-        return self._bounds.check(scores, _SCORE_WIDTH, what, opening)
+        return self._bounds.check(scores, SCORE_WIDTH, what, opening)
 
     def _ones(self) -> Masked:
         """Return second derivatives that everybody knows: (K, 1, N)."""

@@ -22,7 +22,7 @@ from privet.arithmetic.rings import Z8, integers_modulo
 from privet.arithmetic.shares import Share, concatenate, stack
 from privet.gates.lookup import lookup, lookup_size
 from privet.gates.masked import Lifted, Masked, combine, mask
-from privet.gates.rounding import exact_quotient, low_bits
+from privet.gates.rounding import exact_quotient
 from privet.gates.threshold import Comparison, compare, one, step, usual_digits
 from privet.gates.veil import veil
 from privet.runtime.runtime import Runtime
@@ -172,7 +172,7 @@ def _final(runtime: Runtime, scores: Share, load: Share, score_drop: int = 0) ->
         if score_drop:
             # By half a unit, so that it is the nearest one, and what was rounded below zero is not.
             raised = score + (1 << (score_drop - 1))
-            compared = combine(concatenate, compared, low_bits(raised, score_drop))
+            compared = combine(concatenate, compared, raised.low_bits(score_drop))
         reached = _compared(runtime, compared, _FINAL_DIGITS)
         if score_drop:
             borrowed = reached.of_values(slice(len(first), None))

@@ -19,13 +19,11 @@ from privet.gates.softplus_series import softplus_series
 from privet.gates.truncate import drop_bits
 from privet.runtime.runtime import Runtime
 from privet.suites.masked.bounds import Bounds
-from privet.suites.masked.samples import LOSS_BITS
+from privet.suites.masked.samples import LOSS_BITS, SCORE_WIDTH
 from privet.suites.suite import OwnData
 from privet.terms.objective import Losses, SharedReal
 from privet.terms.plan import Plan
 
-_SCORE_WIDTH = 10
-"""Bits on which scores are compared with the largest."""
 _LARGEST_BITS = 6
 LARGEST_RESIDUAL = 1 << _LARGEST_BITS
 """In the label's unit, or twice that. A validation row's label is at most half as far from the
@@ -75,7 +73,7 @@ class Validation(Losses):
         drop = self._drop(total.bits)
         assert self._checked is not None
         masking = mask.later(total.share.reshape(1))
-        (masked,) = self._bounds.check(self._checked, _SCORE_WIDTH, self._what, masking)
+        (masked,) = self._bounds.check(self._checked, SCORE_WIDTH, self._what, masking)
         rounded = masked + (1 << (drop - 1))
         reached = self._bounds.settle(borrowing(rounded, drop))
         return exact_quotient(runtime, rounded, drop, reached)

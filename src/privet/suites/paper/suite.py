@@ -16,7 +16,7 @@ from privet.suites.paper.discretize import bucket_ends
 from privet.suites.paper.division import FIXED, ITERATIONS, START_BITS, reciprocal_bits
 from privet.suites.paper.infer import infer
 from privet.suites.paper.table import SortedColumns, largest_leaf, train_table
-from privet.suites.suite import AppliedTests, OwnData, Suite, TrainedTable
+from privet.suites.suite import AppliedTests, OwnData, Suite, TrainedTable, refuse_lacks
 from privet.terms.plan import Plan
 
 
@@ -34,13 +34,20 @@ class PaperSuite(Suite):
     def check(cls, plan: Plan) -> None:
         """Refuse what the paper has not, and sums at which SDiv does not converge."""
         params = plan.params
+        refuse_lacks(
+            cls,
+            "paper",
+            {
+                "reveal_loss": plan.reveal_loss,
+                "validation": plan.n_validation,
+                "reveal_gain": plan.reveal_gain,
+                "weighted": plan.weighted,
+                "explain": plan.explains,
+                "monotone": plan.monotone,
+            },
+        )
         some = "trains every table on all rows and features"
         for key, asked, lack in (
-            ("reveal_loss", plan.reveal_loss, "has no loss"),
-            ("validation", plan.n_validation, "has no loss"),
-            ("weighted", plan.weighted, "has no weights"),
-            ("explain", plan.explains, "derives no contributions"),
-            ("monotone", plan.monotone, "has no constraints"),
             ("subsample", params.subsample < 1, some),
             ("colsample", params.colsample < 1, some),
             ("min_child_weight", params.min_child_weight, "has no such bound"),

@@ -292,4 +292,7 @@ class _Meeting:
         if failure.who == self.greeter.name:
             seen = self._explain(self._missing())
             return PeerFailedError(teller, f"found that there is no agreement with us: {seen}")
-        return PeerFailedError(failure.who, failure.told_by(teller), failure.code)
+        told = failure.told_by(teller)
+        if failure.who in self.trouble:  # what we saw ourselves tells more than a code
+            told += f"; we saw {self._explain([failure.who])}"
+        return PeerFailedError(failure.who, told, failure.code)

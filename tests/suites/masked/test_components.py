@@ -486,3 +486,6 @@ def test_too_many_samples_are_refused() -> None:
         Scales.of(plan("classification", 5 * 10**6))
     with pytest.raises(ParameterError, match=r"l2: 1e\+12"):
         Scales.of(plan(l2=1e12))
+    for task in ("classification", "regression"):  # the check of squares needs more than 64 bits
+        with pytest.raises(ParameterError, match=r"l2: 0\.001 with 2000000 samples"):
+            Scales.of(plan(task, 2 * 10**6, l2=0.001, depth=6))

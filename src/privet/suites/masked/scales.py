@@ -97,7 +97,8 @@ class Scales:
             sides=objective.outputs * params.leaves,
             rate=rate,
         )
-        if largest >= 1 << 34 or scales.product_limit * scales.score_limit > 1 << 44:
+        wide = scales.product_limit * scales.score_limit > 1 << 44 or scales._coarse_bits[1] > 64
+        if largest >= 1 << 34 or wide:
             several = f" and {objective.outputs} classes" if objective.outputs > 1 else ""
             raise ParameterError(
                 f"l2: {params.l2:g} with {n_samples} samples{several} needs more bits than sums "
@@ -216,19 +217,27 @@ class Scales:
         up to one unit; by Minkowski's inequality the root of the sum is off by that of the P's,
         which is a quarter of it at most.
         """
-        limit = Fraction(1 << (self.square_drop + SQUARE_BITS - 2), 1 << self.square_bits)
+        drop, bits = self._coarse_bits
+        most = self._opened_squares * Fraction(4) ** (self.units.g_bits - drop)
         steps = self.sides * self.thresholds.normalising[0]
-        wanted = (floor_log2(limit / steps) // 2) - 2 + self.units.g_bits
-        drop = min(wanted, self.units.g_ring.bits - 2)
-        unit = Fraction(2) ** (drop - self.units.g_bits)
-        largest = (Fraction(self.units.g_limit, 1 << self.units.g_bits) / unit + 1) ** 2
-        most = limit / unit**2
-        ring = integers_modulo(
-            ceil_log2(max(most, self.outputs * largest * self.thresholds.normalising[0])) + 2
-        )
         # The square of the difference of roots; twice their product to 2^-20, rounded up.
-        twice = Fraction(_root_below(4 * most * steps * (1 << 40)) + 1, 1 << 20)
-        return drop, ring, int(most + steps - twice)
+        twice = Fraction(isqrt(int(4 * most * steps * (1 << 40))) + 1, 1 << 20)
+        return drop, integers_modulo(bits), int(most + steps - twice)
+
+    @property
+    def _opened_squares(self) -> Fraction:
+        """The largest sum of squares that what they are opened in holds."""
+        return Fraction(1 << (self.square_drop + SQUARE_BITS - 2), 1 << self.square_bits)
+
+    @property
+    def _coarse_bits(self) -> tuple[int, int]:
+        """The bits that G loses for the check of squares, and those that their sum needs then."""
+        units, largest_factor = self.units, self.thresholds.normalising[0]
+        wanted = floor_log2(self._opened_squares / (self.sides * largest_factor)) // 2 - 2
+        drop = min(wanted + units.g_bits, units.g_ring.bits - 2)
+        largest = (Fraction(units.g_limit) / Fraction(2) ** drop + 1) ** 2
+        most = self._opened_squares * Fraction(4) ** (units.g_bits - drop)
+        return drop, ceil_log2(max(most, self.outputs * largest * largest_factor)) + 2
 
     # Leaf values, in the units of scores.
 
@@ -287,8 +296,3 @@ def _root_above(x: Fraction, degree: int) -> int:
     while root**degree <= x and root <= MOST_RATIO:
         root += 1
     return root
-
-
-def _root_below(x: Fraction) -> int:
-    """Return the largest integer whose square is no larger."""
-    return isqrt(int(x))

@@ -12,6 +12,7 @@ from privet.errors import PeerFailedError, PrivetError, UnavailableError
 from privet.files.contacts import parse_address
 from privet.files.job import Job
 from privet.laboratory.local_federation import LocalFederation
+from privet.transport import mesh
 from tests.federation.harness import Run, change, deal_for, prepare, run
 from tests.federation.test_bad_peers import new_keys
 
@@ -100,7 +101,10 @@ def test_what_fails_at_a_participant(
 
 @pytest.mark.parametrize("who", ["bank", "shop", "dealer"])
 @pytest.mark.parametrize("keys", ["missing", "others", "expired"])
-def test_keys_that_cannot_be_used(tmp_path: Path, who: str, keys: str) -> None:
+def test_keys_that_cannot_be_used(
+    tmp_path: Path, who: str, keys: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mesh, "_REFUSED_SECONDS", 1.0)  # a process is as patient as it is
     local = prepare(tmp_path)
     new = ""
     if keys == "missing":

@@ -94,7 +94,8 @@ def test_a_training_cut_short_is_not_gone_on_with_other_weights(tmp_path: Path) 
 
 
 def complaint(local: LocalFederation, name: str) -> str:
-    error = run(local, "train").errors.get(name)
+    # One whose own file cannot be read has nobody to tell, and the others wait for it.
+    error = run(local, "train", wait=5.0).errors.get(name)
     assert isinstance(error, InputError), error
     return str(error)
 

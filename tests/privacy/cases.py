@@ -8,8 +8,9 @@ holds and no sum that anybody learns of.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -37,7 +38,7 @@ from privet.terms.params import Params
 from privet.terms.plan import ExplainBy, Plan
 from privet.terms.weights import relative_weights
 from privet.transport.memory import memory_channels
-from tests.privacy.stage import run_threads
+from tests.privacy.stage import Randomness, Session, perform, run_threads
 
 N = 64
 SET_ASIDE = np.concatenate([np.arange(8), N // 2 + np.arange(8)])
@@ -53,6 +54,8 @@ ALL_TERMS: dict[str, Any] = {
     "importances_by": "feature",
 }
 """What `masked` can be asked for beside a model."""
+NOISE_RISES = (0, 1) * 3
+"""Constraints of three participants, on their columns of noise."""
 BUCKETS = 4
 DEPTH = 2
 
@@ -228,9 +231,10 @@ def _is_clear(
         scores[np.arange(scores.shape[1]) >= np.array(counts)[:, None]] = np.inf
         by_feature = np.sort(scores, axis=1)
         best = np.sort(by_feature[:, 0])
-        gaps.extend(
-            [*(by_feature[:, 1] - by_feature[:, 0]) / -best[0], (best[1] - best[0]) / -best[0]]
-        )
+        # Cuts that would break constraints are worth the same, and do not win.
+        free = by_feature[(signs == 0) | (by_feature[:, 0] == best[0])]
+        ranks = np.diff(best) if signs.any() else np.diff(best[:2])  # no two such features, either
+        gaps.extend([*(free[:, 1] - free[:, 0]) / -best[0], *ranks / -best[0]])
         feature, bucket = divmod(int(np.argmin(scores)), scores.shape[1])
         return feature, bucket
 
@@ -420,12 +424,24 @@ def two_stages() -> Any:
     return mock.patch("privet.suites.masked.candidates.stages", stages)
 
 
+@cache
+def uniform_session(protocol: str, case: int) -> Session:
+    """Return what became of one of the trainings and predictions to be tested.
+
+    Short ones take stages of all kinds.
+    """
+    program, data = uniform_cases(protocol)[case]
+    with two_stages() if case < 4 else nullcontext():
+        return perform(program, data, Randomness("uniform"))
+
+
 def _longer(program: Training, data: list[Any], tables: int) -> tuple[Training, list[Any]]:
     """Return the same training of more tables, of which later ones need not be clear."""
     params = program.plan.params.model_copy(update={"tables": tables})
     return replace(program, plan=replace(program.plan, params=params)), data
 
 
+@cache
 def uniform_cases(protocol: str) -> list[tuple[Any, list[Any]]]:
     """Return trainings and predictions whose every step opens enough to be tested."""
     tasks: tuple[str, str] = ("regression", "classification")
@@ -441,4 +457,8 @@ def uniform_cases(protocol: str) -> list[tuple[Any, list[Any]]]:
     # With validation rows one number a table is rounded: of so many tables, enough to be tested.
     watch: dict[str, Any] = {"watched": True, "reveal_validation": True}
     watched = [_longer(*training("masked", task, 3, 0, **watch), tables=64) for task in tasks]
-    return [*found, *predictions, *watched]
+    # So do constraints with pairs of leaves.
+    constrained = [
+        _longer(*training("masked", task, 3, 0, monotone=NOISE_RISES), tables=48) for task in tasks
+    ]
+    return [*found, *predictions, *watched, *constrained]

@@ -226,6 +226,7 @@ def solve(
         mock.patch.object(Gate, "__call__", solving(Gate.__call__)),
         mock.patch.object(OpeningGate, "__call__", solving(OpeningGate.__call__)),
         mock.patch("privet.suites.masked.bounds.together", solving(together)),
+        mock.patch("privet.suites.masked.monotone.together", solving(together)),
     ):
         run_threads(
             {

@@ -12,11 +12,13 @@ from typing import Any
 from privet.terms.plan import ExplainBy
 from tests.privacy.cases import (
     ALL_TERMS,
+    NOISE_RISES,
     prediction,
     training,
     twins_trained,
     two_stages,
     uniform_cases,
+    uniform_session,
 )
 from tests.privacy.explain import Hidden, solve
 from tests.privacy.stage import Randomness, perform
@@ -46,15 +48,14 @@ def hidden(protocol: str) -> tuple[list[Hidden], int]:
 
 
 def _terms(protocol: str) -> dict[str, Any]:
-    return ALL_TERMS if protocol == "masked" else {}
+    return {**ALL_TERMS, "monotone": NOISE_RISES} if protocol == "masked" else {}
 
 
 def tested(protocol: str) -> Counter[str]:
     """Return how many opened elements of each step the tests of uniformity look at."""
     counts: Counter[str] = Counter()
-    for program, data in uniform_cases(protocol):
-        with two_stages():
-            session = perform(program, data, Randomness("uniform"))
+    for case in range(len(uniform_cases(protocol))):
+        session = uniform_session(protocol, case)
         for step, _, value in session.seen[0].opened:
             counts[step] += value.size
     return counts

@@ -245,6 +245,30 @@ def test_training_with_levels_that_test_nothing(task: str, n: int, honest: int) 
     explain(session, honest, changed(twins)(data[honest]))
 
 
+@pytest.mark.parametrize(("n", "honest"), [(2, 0), (3, 2)])
+@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("sign", [1, -1])
+def test_training_with_constraints(task: str, n: int, honest: int, sign: int) -> None:
+    """On all columns but one: which nodes and leaves are in the wrong order follows from sums, and
+    these are those of twins."""
+    signs = tuple(0 if j == 2 * honest else sign for j in range(2 * n))
+    program, data = training("masked", task, n, honest, monotone=signs)
+    session = perform(program, data, Randomness("order"))
+    found = explain(session, honest, changed(twins)(data[honest]))
+    assert any("order" in r.step for seen in session.seen for r in seen.received)
+    check_inverse(session, found, honest)
+
+
+@pytest.mark.parametrize(("n", "honest"), [(2, 0), (3, 1)])
+@pytest.mark.parametrize("task", TASKS)
+def test_training_with_constraints_on_other_buckets(task: str, n: int, honest: int) -> None:
+    """Where others' columns are constrained, ours may be turned round, too."""
+    signs = tuple(0 if j // 2 == honest else 1 for j in range(2 * n))
+    program, data = training("masked", task, n, honest, depth=3, monotone=signs)
+    session = perform(program, data, Randomness("order"))
+    explain(session, honest, changed(twins, mirror)(data[honest]))
+
+
 DRAWS = {"subsample": 0.6, "colsample": 0.7}
 
 

@@ -144,6 +144,24 @@ def test_mean_absolute_contributions(by: ExplainBy, groups: int) -> None:
         assert bool(revealed) == (k == 2)
 
 
+@pytest.mark.parametrize("task", ["regression", "classification"])
+def test_constraints_reveal_no_more(task: str) -> None:
+    """Neither which cuts would break them, nor in which order leaves were."""
+    revealed = []
+    for signs in ((), (0, -1, 1, 1, -1, 1)):
+        program, data = training("masked", task, 3, 0, monotone=signs)
+        session = perform(program, data, None)
+        entries = [e for seen in session.seen for e in seen.runtime.ledger.entries]
+        assert {e.what for e in entries} == {
+            "split feature",
+            "split bucket",
+            "numbers within bounds",
+        }
+        revealed.append(sum(e.count for e in entries if e.what == "numbers within bounds"))
+    # A regression's tables check the squares of residuals, too.
+    assert revealed[1] == revealed[0] * (2 if task == "regression" else 1)
+
+
 @pytest.mark.parametrize("protocol", ["masked", "paper"])
 @pytest.mark.parametrize("recipient", [0, 2])
 @pytest.mark.parametrize("task", ["classification", "regression"])

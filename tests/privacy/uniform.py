@@ -64,8 +64,12 @@ def _joined(members: list[Group]) -> list[Group]:
 
 
 def untested(found: Iterable[Group]) -> list[str]:
-    """Return groups that are too small to say anything about."""
-    return [str(group) for group in found if len(group.elements) < FEWEST]
+    """Return the steps of groups that are too small to say anything about, and their rings."""
+    return [
+        f"{group.ring.name} in {', '.join(group.steps)}"
+        for group in found
+        if len(group.elements) < FEWEST
+    ]
 
 
 def unfair(group: Group) -> list[str]:

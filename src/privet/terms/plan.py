@@ -106,8 +106,19 @@ class Plan:
     @property
     def checks_squares(self) -> bool:
         """Whether every table must check the squares of its rows' first derivatives."""
-        checked = self.objective.largest_squares(self.n_samples) is not None
-        return checked and self.n_drawn < self.n_samples
+        return self.raises_squares is not None
+
+    @property
+    def raises_squares(self) -> str | None:
+        """The term because of which a table may raise squares that must stay small, if any.
+
+        Those of rows that it leaves out, or whose leaves it puts in order.
+        """
+        if self.objective.largest_squares(self.n_samples) is None:
+            return None
+        if self.n_drawn < self.n_samples:
+            return "subsample"
+        return "monotone" if any(self.monotone) else None
 
     def draw(self, table: int) -> Draw:
         """Return the rows and features that a table is trained on."""

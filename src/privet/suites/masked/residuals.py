@@ -1,8 +1,9 @@
 """Whether residuals of the rows that a table draws are as small as the units of sums assume.
 
-A table never raises the squared error of the rows that it is trained on. It may raise that of the
-rows that it leaves out, and so the next table checks its own: the squares of their first
-derivatives must add up to no more than `Objective.largest_squares`.
+A table never raises the squared error of the rows that it is trained on, unless constraints put its
+leaves in order. It may raise that of the rows that it leaves out. So with either the next table
+checks its own: the squares of their first derivatives must add up to no more than
+`Objective.largest_squares`.
 """
 
 from __future__ import annotations

@@ -61,9 +61,10 @@ class MaskedSuite(Suite):
         scales = Scales.of(plan)
         assert scales.largest_weight * scales.rate <= reasons.LARGEST_LEAF
         if plan.weighted and plan.checks_squares:
+            term = plan.raises_squares
             raise ParameterError(
-                "subsample: masked has no bound on sums of a regression's weighted residuals for "
-                "rows that tables leave out: leave subsample out, or the weights"
+                f"{term}: masked has no bound on sums of a regression's weighted residuals with "
+                f"{term}: leave it out, or the weights"
             )
         start = plan.params.base_score or 0.0
         if not plan.objective.own_unit and abs(start) >= LARGEST_SCORE:

@@ -131,8 +131,8 @@ class Units:
 
 
 def _weight_of_drawn(plan: Plan) -> int | None:
-    """Return what no drawn rows weigh more than together; None if all rows are drawn."""
-    if plan.n_drawn == plan.n_samples:
+    """Return what no drawn rows weigh more than together; None if that bounds no sum."""
+    if plan.n_drawn == plan.n_samples and not plan.checks_squares:
         return None
     return plan.n_samples if plan.weighted else plan.n_drawn
 
@@ -148,9 +148,9 @@ def _check_reach(plan: Plan, signed: Fraction) -> None:
     if 2 * (4 + plan.params.tables * rate * weight) > 3 * signed:
         most = int((3 * signed / 2 - 4) / (rate * weight))
         raise ParameterError(
-            f"tables: with subsample, {plan.n_samples} samples and a learning_rate of "
+            f"tables: with {plan.raises_squares}, {plan.n_samples} samples and a learning_rate of "
             f"{plan.params.learning_rate:g}, masked can train {most} tables at most, not "
-            f"{plan.params.tables}: use fewer, a lower learning_rate, or all rows"
+            f"{plan.params.tables}: use fewer, a lower learning_rate, or no {plan.raises_squares}"
         )
 
 

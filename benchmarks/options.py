@@ -61,6 +61,8 @@ class Option:
     """Hyper-parameters that are not as usual."""
     weighted: bool = False
     explains: bool = False
+    constrained: float = 0.0
+    """Which part of the features have a monotone constraint."""
 
 
 BASE = Option("none")
@@ -74,6 +76,10 @@ OPTIONS = (
     Option("`min_child_weight = 5`", {"min_child_weight": 5.0}),
     Option("`min_gain = 1`", {"min_gain": 1.0}),
     Option("`explain`: reasons derived", explains=True),
+    Option("`validation = 0.1`", {"validation": 0.1}),
+    Option("the same, `patience = 5`", {"validation": 0.1, "patience": 5}),
+    Option("`monotone`, a quarter of the features", constrained=0.25),
+    Option("`monotone`, all features", constrained=1.0),
 )
 """All that is measured, in the order of the page; the others are compared with the first."""
 QUERIES: dict[str, ExplainBy | None] = {
@@ -101,6 +107,12 @@ class Task:
         weight = rng.uniform(0.5, 1.5, len(self.label)) if option.weighted else None
         return params, weight
 
+    def monotone(self, option: Option) -> tuple[int, ...]:
+        """Return the constraints: of some features, spread evenly."""
+        count = sum(len(party.names) for party in self.parties)
+        every = round(1 / option.constrained) if option.constrained else count + 1
+        return tuple(int(j % every == every - 1) for j in range(count))
+
     def federation(self, option: Option, tables: int | None) -> Federation:
         """Return what all participants agree on."""
         params, _ = self.with_option(option, tables)
@@ -113,6 +125,7 @@ class Task:
             prediction_bits=params.objective.prediction_bits,
             weighted=option.weighted,
             explains=option.explains,
+            monotone=self.monotone(option) if option.constrained else (),
             cut_counts=cut_counts(self.parties, params, cuts_of(PROTOCOL, None)),
         )
 
@@ -160,6 +173,7 @@ def clock(task: Task, option: Option, tables: int) -> float:
         weight=weight,
         network="loopback",
         explain="feature" if option.explains else None,
+        monotone=task.monotone(option) if option.constrained else (),
     )
     _check(f"{task.data}, {option.name}", count(task, option, tables), federated.outcome.meters)
     return sum(seconds)

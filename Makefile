@@ -27,7 +27,7 @@ demo: setup
 	$(BIN)/privet demo
 
 test: setup lint
-	$(BIN)/pytest -n 2 --dist loadfile
+	$(BIN)/pytest -n 3 --dist loadfile
 
 # Losing privacy on purpose, 100 times: about forty minutes. Writes docs/mutants.md.
 test-mutants: setup

@@ -19,7 +19,7 @@ from privet.gates.beaver import multiply, square
 from privet.gates.bits import less
 from privet.gates.permute import permute
 from privet.gates.truncate import truncate
-from privet.runtime.dealer import Dealer
+from privet.runtime.dealer import SoleDealer
 from privet.runtime.letters import Letter
 from privet.runtime.party import Party
 from privet.runtime.runtime import Runtime, Things
@@ -362,7 +362,7 @@ def test_inputs_sent_without_a_mask_are_caught(n: int, monkeypatch: pytest.Monke
 def test_a_correction_without_a_mask_is_caught(n: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A dealer that hands derived values out in plain."""
 
-    def deal(self: Dealer, value: RingArray, ring: Ring) -> Elements:
+    def deal(self: SoleDealer, value: RingArray, ring: Ring) -> Elements:
         self._next_place("derived", value.shape, ring)
         letter = Letter.of(ring, value.shape)
         turn = self._next_turn(letter.nbytes)
@@ -377,6 +377,6 @@ def test_a_correction_without_a_mask_is_caught(n: int, monkeypatch: pytest.Monke
         message = self._source.receive(letter.kind, self._tag.value, self.step_name)
         return Share(letter.read(message)[0].reshape(shape), ring)
 
-    monkeypatch.setattr(Dealer, "deal", deal)
+    monkeypatch.setattr(SoleDealer, "deal", deal)
     monkeypatch.setattr(Party, "derived", derived)
     assert any(alarms(view) for view in play(everything, n, data(3)[:n]))

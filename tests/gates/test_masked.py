@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from privet.arithmetic.rings import Z8, Z16, Z32, Z36, Z64, Ring, integers_modulo, signed
+from privet.arithmetic.rings import Z1, Z8, Z16, Z32, Z36, Z64, Ring, integers_modulo, signed
 from privet.arithmetic.shares import Elements, Share, stack
+from privet.gates.comparison import Comparison
 from privet.gates.gate import alone, together
-from privet.gates.histogram import Products, histogram, publish
+from privet.gates.histogram import Products, histogram
+from privet.gates.indicators import publish
 from privet.gates.lookup import Selection, lookup
 from privet.gates.masked import (
     Lifted,
@@ -24,7 +26,7 @@ from privet.gates.masked import (
     mask_one,
     signed_lift,
 )
-from privet.gates.outcomes import Z1, keep, leaf_lookup, owned_share
+from privet.gates.outcomes import keep, leaf_lookup, owned_share
 from privet.gates.pick import pick
 from privet.gates.polynomial import polynomial
 from privet.gates.reciprocal_series import HIGH, LOW, reciprocal_series
@@ -36,7 +38,6 @@ from privet.gates.softplus_series import softplus_coefficients, softplus_series
 from privet.gates.square import square
 from privet.gates.tell import tell_all
 from privet.gates.threshold import (
-    Comparison,
     compare,
     count_reached,
     one,
@@ -218,7 +219,7 @@ def test_masked_values(n: int) -> None:
 
 @pytest.mark.parametrize("n", PARTIES)
 def test_masks_can_be_worked_on_while_they_are_opened(n: int) -> None:
-    """Everybody but a counter has what it needs of them: the dealer all, participants shares."""
+    """By participants, who have shares of them: a dealer does not wait for an opening."""
     x, y = integers(0, 2**30), integers(0, 2**14, seed=1)
     seen: dict[tuple[str, int], list[np.ndarray]] = {}
 
@@ -243,7 +244,6 @@ def test_masks_can_be_worked_on_while_they_are_opened(n: int) -> None:
     for name, rings in (("mask", (Z64, Z16)), ("shrink", (Z32, Z36))):
         for k, ring in enumerate(rings):
             total = ring.sum(np.stack([seen[name, index][k] for index in range(n)]), 0)
-            assert (ring.reduce(total) == ring.reduce(seen[name, -1][k])).all()
             assert len(np.unique(total)) > COUNT // 2
 
 
@@ -516,8 +516,8 @@ def test_comparing_the_high_bits(n: int, drop: int) -> None:
 
 def test_a_comparison_does_not_show_its_bits() -> None:
     """Which the dealer knows, and nobody may read in an error message or a log."""
-    bits = np.full((2, 1, 3), 7, dtype=np.uint8)
-    assert "7, 7" not in repr(Comparison((1, 3), 2, bits=bits))
+    masks = (Elements(np.full((1, 3), 7, dtype=np.uint8), Z8),) * 2
+    assert "7, 7" not in repr(Comparison((1, 3), 2, masks=masks))
 
 
 @pytest.mark.parametrize("n", PARTIES)

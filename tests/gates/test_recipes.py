@@ -1,154 +1,172 @@
-"""What is dealt can be made in two halves: by whoever knows S of the masks, and those who know T.
+"""What three dealers derive together, none of whom knows a mask, is what one derives alone.
 
-A whole training and prediction is dealt by a dealer that cuts every mask in two, lets a client work
-on S alone and two servers on shares of that and on T, and compares with what one dealer deals.
+Whole trainings and predictions, and every gate beyond what these ask of it: to the last bit, but
+for waves, which may be off by a unit.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+from typing import Any
 
 import numpy as np
 import pytest
 
-from privet.arithmetic.rings import BITS, Z8, Z16, Z36, Z64, Ring, RingArray, integers_modulo
-from privet.arithmetic.shares import Elements, Share
+from privet.arithmetic.replicated import Replicated
+from privet.arithmetic.rings import Z1, Z8, Z16, Z36, Z64, integers_modulo
+from privet.arithmetic.shares import Share
 from privet.gates import square as lifted_square
-from privet.gates.beaver import multiply, square
 from privet.gates.lookup import lookup
-from privet.gates.masked import lift, mask
-from privet.gates.outcomes import Z1, keep, leaf_lookup
+from privet.gates.masked import Lifted, Masked, lift, mask, mask_one
+from privet.gates.outcomes import keep, leaf_lookup
 from privet.gates.pick import pick
 from privet.gates.polynomial import polynomial
 from privet.gates.rounding import round_off
-from privet.runtime.correlations import Sink
+from privet.gates.shrink import shrink
+from privet.gates.threshold import compare, step, usual_digits
+from privet.gates.veil import veil
+from privet.runtime.counter import Counter as CostCounter
 from privet.runtime.dealer import Dealer
-from privet.runtime.recipes import Half, Linear, Product, Recipe
-from tests.privacy.cases import prediction, training
-
-RNG = np.random.default_rng(0)
+from tests.privacy.cases import ALL_TERMS, NOISE_RISES, THREE, prediction, training
+from tests.runtime.trio import check, deal, whole
 
 
-def uniform(shape: tuple[int, ...], ring: Ring) -> RingArray:
-    return RNG.integers(0, 1 << 63, size=shape, dtype=np.uint64).astype(ring.dtype)
+def between(dealers: list[Any]) -> int:
+    return sum(dealer.meter.total("online").sent for dealer in dealers)
 
 
-def halves(x: RingArray, ring: Ring) -> tuple[RingArray, RingArray]:
-    """Return two uniform arrays that add up to one."""
-    first = uniform(x.shape, ring)
-    return first, ring.subtract(x, first)
-
-
-def in_halves(recipe: Recipe, ring: Ring, *masks: Elements) -> RingArray:
-    """Return what a client and two servers make of masks, none of whom knows one."""
-    cut = [halves(mask.array, mask.ring) for mask in masks]
-    s, t = [c[0] for c in cut], [c[1] for c in cut]
-    shared = [halves(array, ring) for array in recipe.client(*s)]
-    s_parts = [halves(x, mask.ring) for x, mask in zip(s, masks, strict=True)]
-    found = [
-        recipe.server(Half([c[k] for c in shared], [p[k] for p in s_parts], t, first=k == 0))
-        for k in range(2)
-    ]
-    return ring.reduce(ring.add(*found))
-
-
-class NoSink(Sink):
-    """For a dealer that nobody listens to."""
-
-    def start(self) -> tuple[str, list[bytes]]:
-        return "", [bytes([k]) * 32 for k in range(3)]
-
-    def send(self, party: int, array: RingArray, tag: int) -> None:
-        pass
-
-    def close(self, tag: int) -> None:
-        pass
-
-
-class DealerInHalves(Dealer):
-    """A dealer that makes everything a second time, in halves."""
-
-    def __init__(self) -> None:
-        super().__init__(3, NoSink())
-        self.made: Counter[str] = Counter()
-
-    def derive(self, recipe: Recipe, ring: Ring, *masks: Elements) -> Elements:
-        value = super().derive(recipe, ring, *masks)
-        difference = ring.reduce(ring.subtract(in_halves(recipe, ring, *masks), value.array))
-        gate = self.step_name.rpartition("/")[2]
-        if gate == "shrink":  # each half is shortened by itself: off by a unit, if at all
-            assert ((difference == 0) | (difference == ring.reduce(ring.array(-1)))).all()
-        else:
-            assert not difference.any(), self.step_name
-        self.made[gate] += 1
-        return value
-
-
-@pytest.mark.parametrize("task", ["regression", "classification"])
+@pytest.mark.parametrize("task", ["regression", "classification", THREE])
 def test_a_training(task: str) -> None:
-    program, _ = training("masked", task, 3, 0, tables=1, reveal_loss=True)
-    dealer = DealerInHalves()
-    program(dealer, None)
-    # Not comparisons and series, which are not linear in halves: their answers are dealt whole.
-    expected = {"shrink", "keep", "lift", "lookup", "polynomial", "leaf lookup", "square", "pick"}
-    assert set(dealer.made) == expected
+    """With all that can be asked for beside a model; dealers say as much as is counted."""
+    terms: dict[str, Any] = dict(ALL_TERMS)
+    if task != THREE:
+        terms["monotone"] = NOISE_RISES
+    program, _ = training("masked", task, 3, 0, tables=2, **terms)
+    notes, dealers = deal(lambda dealer: program(dealer, None), 3)
+    made = check(notes)
+    assert {"compare", "lift", "step", "shrink", "series", "veil", "histogram"} <= set(made)
+    counter = CostCounter(3, dealers=3)
+    program(counter, None)
+    assert between(dealers) == counter.total.between > 0
 
 
-def test_a_prediction() -> None:
-    program, _ = prediction("masked", 3, 0, 1)
-    dealer = DealerInHalves()
-    program(dealer, None)
-    assert set(dealer.made) == {"leaf lookup", "round off"}
+def test_a_weighted_training() -> None:
+    chosen = {"subsample": 0.7, "colsample": 0.7, "min_child_weight": 2.0, "min_gain": 0.1}
+    program, _ = training("masked", "classification", 3, 0, tables=2, weighted=True, chosen=chosen)
+    notes, dealers = deal(lambda dealer: program(dealer, None), 3)
+    check(notes)
+    counter = CostCounter(3, dealers=3)
+    program(counter, None)
+    assert between(dealers) == counter.total.between
 
 
-@pytest.mark.parametrize(
-    "ring", [Z64, Z36, Z8, Z1, integers_modulo(13), BITS], ids=lambda r: r.name
-)
-def test_products_and_linear_functions(ring: Ring) -> None:
-    a, b = (Elements(uniform((4, 5), ring), ring) for _ in range(2))
-    product = in_halves(Product(ring, ring.multiply), ring, a, b)
-    assert (product == ring.reduce(ring.multiply(a.array, b.array))).all()
-    total = in_halves(Linear(ring, lambda x, y: ring.add(x, y)), ring, a, b)
-    assert (total == ring.reduce(ring.add(a.array, b.array))).all()
+@pytest.mark.parametrize("explain", [None, "feature"])
+def test_a_prediction(explain: Any) -> None:
+    program, _ = prediction("masked", 3, 0, 1, explain=explain)
+    notes, _ = deal(lambda dealer: program(dealer, None), 3)
+    assert {"leaf lookup", "round off"} <= set(check(notes))
 
 
-def test_gates_beyond_what_a_training_asks_of_them() -> None:
+@pytest.mark.parametrize("client", range(3))
+def test_gates_beyond_what_a_training_asks_of_them(client: int) -> None:
     """Several outputs, other rings, tables of all sizes, and products of three masks."""
-    dealer = DealerInHalves()
-    for ring in (Z16, Z36, Z64):
-        x, fails = mask(dealer, Share.unknown((3, 9), ring), Share.unknown((9,), Z1))
-        keep(dealer, fails, x, x.map(lambda a: a.to_ring(Z16)))
-        pick(dealer, x.map(lambda a: a[:, 0]), x)
-        lifted_square.square(dealer, lift(dealer, x, shift=3, ring=Z36))
-        for depth in (1, 3):
-            leaves = Share.unknown((3, 1 << depth), ring)
-            values, bits = mask(dealer, leaves, Share.unknown((depth, 9), Z1))
-            leaf_lookup(dealer, bits, values)
-    for size in (1, 2, 16, 128):
-        lookup(dealer, Share.unknown((9,), Z8), [x[0], lift(dealer, x[1], shift=3)], size=size)
-    lifted = [lift(dealer, v) for v in mask(dealer, *[Share.unknown((9,), Z16)] * 3)]
-    polynomial(dealer, lifted, [(5, (0, 0, 1)), (-3, (0, 1, 2)), (7, (2,)), (2, (1, 2, 2, 2))])
-    for low_bits in (1, 6, 8):
-        round_off(dealer, Share.unknown((9,), Z36), bits=low_bits)
-    multiply(dealer, Share.unknown((3, 1), Z36), Share.unknown((4,), Z36))
-    square(dealer, Share.unknown((4,), Z16))
-    assert dealer.made == {
-        "keep": 3 * 3,
-        "pick": 3,
-        "leaf lookup": 3 * 2 * 2,
-        "lookup": 4 * 2,
-        "lift": 2 + 2 + 1 + 4 * 2 + 3 * 2,
-        "polynomial": 1,
-        "round off": 3,
-        "multiply": 1,
-        "square": 2 + 2 + 1 + 1,
-    }
+
+    def body(dealer: Dealer) -> None:
+        for ring in (Z16, Z36, Z64):
+            x, fails = mask(dealer, Share.unknown((3, 9), ring), Share.unknown((9,), Z1))
+            keep(dealer, fails, x, x.map(lambda a: a.to_ring(Z16)))
+            pick(dealer, x.map(lambda a: a[:, 0]), x)
+            lifted_square.square(dealer, lift(dealer, x, shift=3, ring=Z36))
+            for depth in (1, 3):
+                leaves = Share.unknown((3, 1 << depth), ring)
+                values, bits = mask(dealer, leaves, Share.unknown((depth, 9), Z1))
+                leaf_lookup(dealer, bits, values)
+        for size in (1, 2, 16, 128):
+            factors: list[Masked | Lifted] = [x[0], lift(dealer, x[1], shift=3)]
+            lookup(dealer, Share.unknown((9,), Z8), factors, size=size)
+        lifted = [lift(dealer, v) for v in mask(dealer, *[Share.unknown((9,), Z16)] * 3)]
+        polynomial(dealer, lifted, [(5, (0, 0, 1)), (-3, (0, 1, 2)), (7, (2,)), (2, (1, 2, 2, 2))])
+        for low_bits in (1, 6, 8):
+            round_off(dealer, Share.unknown((9,), Z36), bits=low_bits)
+        shrink(dealer, Share.unknown((9,), Z64), bits=(20,), rings=(integers_modulo(27),))
+
+    def program(dealer: Dealer) -> None:
+        with dealer.step("table", client):
+            body(dealer)
+
+    notes, _ = deal(program)
+    made = check(notes)
+    assert made["keep"] == 9
+    assert made["lookup"] == 8
 
 
-def test_a_recipe_that_forgets_a_product_is_found_out() -> None:
-    class Forgetful(Product):
-        def server(self, half: Half) -> RingArray:
-            return half.shared[0]
+@pytest.mark.parametrize("client", range(3))
+@pytest.mark.parametrize("window", ["all", "high", "low"])
+@pytest.mark.parametrize("bits", [20, 27, 36])
+def test_comparisons(client: int, window: str, bits: int) -> None:
+    """Of all bits of a mask, its high ones and its low ones, with one threshold and several."""
 
-    a = Elements(uniform((50,), Z64), Z64)
-    assert (in_halves(Forgetful(Z64, Z64.multiply), Z64, a, a) != a.array * a.array).any()
+    def program(dealer: Dealer) -> None:
+        for thresholds in ((0,), (1, 5, 9)):
+            with dealer.step("table", client):
+                whole_value = mask_one(dealer, Share.unknown((50,), integers_modulo(bits)))
+                value, width = whole_value, bits
+                if window == "high":
+                    value, width = whole_value.high_bits(5), bits - 5
+                if window == "low":
+                    value, width = whole_value.low_bits(6), 7
+                digits = usual_digits(width)
+                reached = compare(dealer, value, thresholds=thresholds, width=width, digits=digits)
+            # Answers are used in another table, where the dealers have other roles.
+            with dealer.step("table", client + 1):
+                factors = tuple(range(len(thresholds) + 1))
+                step(dealer, reached, lift(dealer, whole_value, shift=3), factors=factors)
+                veil(dealer, reached[0], rows=3, ring=integers_modulo(48))
+
+    notes, _ = deal(program)
+    made = check(notes)
+    assert made["step"] == made["veil"] == 2
+
+
+@pytest.mark.parametrize("client", range(3))
+@pytest.mark.parametrize("bits", [1, 8, 27, 64])
+def test_carries(client: int, bits: int) -> None:
+    """Of S and T, into any bits, and single bits of their sum; of no more than nine numbers."""
+    ring = integers_modulo(bits)
+    found: dict[int, Any] = {}
+
+    def program(dealer: Any) -> None:
+        with dealer.step("table", client):
+            r = dealer.uniform((9,), ring)
+            places = sorted({1, bits // 3, bits // 2, bits - 1, bits})
+            top = bits - 1 or None
+            found[dealer.number] = (r, *dealer.carries(r, places, top), places, top)
+
+    deal(program)
+    r = [found[k][0] for k in range(3)]
+    client_has = [part.array.astype(object) for part in r[client].parts]
+    s = sum(client_has) % (1 << bits)
+    t = ring.reduce(r[(client + 2) % 3].parts[0].array).astype(object)
+    assert ((s + t) % (1 << bits) == whole(r).astype(object)).all()
+    carries, top = whole([found[k][1] for k in range(3)]), whole([found[k][2] for k in range(3)])
+    for place, carry in zip(found[0][3], carries, strict=True):
+        low = (1 << place) - 1
+        assert (carry == ((s & low) + (t & low) >> place).astype(np.uint8)).all()
+    if found[0][4]:
+        assert (top == (whole(r).astype(object) >> found[0][4]).astype(np.uint8)).all()
+
+
+def test_nobody_knows_a_mask() -> None:
+    seen = []
+
+    def program(dealer: Any) -> None:
+        r = dealer.uniform((3,), Z64)
+        seen.append(r)
+        assert isinstance(r, Replicated)
+        assert not isinstance(r, Share)
+        with pytest.raises(TypeError, match="no dealer of three knows"):
+            _ = r.array
+        with pytest.raises(NotImplementedError, match="of several dealers none knows"):
+            dealer.deal(np.zeros(3, np.uint64), Z64)
+
+    deal(program)
+    assert len(seen) == 3

@@ -22,9 +22,10 @@ with all of them raised by one, which shows how each hides what is opened, and t
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from unittest import mock
 
@@ -35,7 +36,7 @@ from privet.arithmetic.rings import Ring, RingArray
 from privet.arithmetic.shares import Elements, Share
 from privet.gates.gate import Gate, OpeningGate, together
 from privet.runtime.correlations import Sink, Source
-from privet.runtime.dealer import Dealer
+from privet.runtime.dealer import SoleDealer
 from privet.runtime.letters import Letter
 from privet.runtime.runtime import Things, Winner
 from privet.transport.channel import Array, Expected
@@ -227,6 +228,7 @@ def solve(
         mock.patch.object(OpeningGate, "__call__", solving(OpeningGate.__call__)),
         mock.patch("privet.suites.masked.bounds.together", solving(together)),
         mock.patch("privet.suites.masked.monotone.together", solving(together)),
+        mock.patch("privet.suites.masked.tournament.together", solving(together)),
     ):
         run_threads(
             {
@@ -334,6 +336,8 @@ class _Solver(Watched):
         self._mode = "final"
         self._depth = 0
         self._settled: dict[tuple[str, int], RingArray] = {}
+        self._told = 0
+        """How many draws of a gate were made before the dealer had to know them to go on."""
         self.hidden: list[Hidden] = []
 
     # Draws, as they were, raised by one, or moved.
@@ -347,9 +351,10 @@ class _Solver(Watched):
         self._drawn.append((stream, place, draw))
         if self._mode == "final":
             return self._settled[stream, place].copy()
+        part = self._settled.get((stream, place), draw.part)
         if self._mode == "raised" and draw.ring is not None:
-            return _raised(draw.part, draw.ring)
-        return draw.part.copy()
+            return _raised(part, draw.ring)
+        return part.copy()
 
     def uniform(self, shape: tuple[int, ...], ring: Ring) -> Share:
         return Share(self._draw("shared"), ring)
@@ -375,6 +380,8 @@ class _Solver(Watched):
         place = self._place["shared"]
         self._place["shared"] += 1
         share = self._talk.share(place, patient=self._mode == "final")
+        if share is None:
+            self._told = min(self._told, len(self._drawn))
         return Share(ring.zeros(shape) if share is None else share.copy(), ring)
 
     def finish(self) -> None:
@@ -426,11 +433,18 @@ class _Solver(Watched):
         if not plain.drawn and any(shown.parts for shown in plain.shown):
             raise Unexplained(f"at step {plain.shown[0].step!r}, something is shown without a mask")
         if plain.drawn:
-            self._rewind(*start)
-            raised = self._attempt(body, "raised")
-            self._rewind(*start)
-            del self.revealed[told:]
-            self._settle(plain, raised, self._first.runtime.shown[start[2] :])
+            while True:
+                self._rewind(*start)
+                raised = self._attempt(body, "raised")
+                self._rewind(*start)
+                del self.revealed[told:]
+                self._settle(plain, raised, self._first.runtime.shown[start[2] :])
+                if self._told >= len(plain.drawn):
+                    break
+                # What came later was shown without what the dealer derives from earlier draws.
+                for stream, place, _ in plain.drawn[self._told :]:
+                    del self._settled[stream, place]
+                plain = self._attempt(body, "plain")
             plain = self._attempt(body, "final")
             self._check(plain.shown, self._first.runtime.shown[start[2] :])
             if len(self.revealed) > told:
@@ -442,6 +456,7 @@ class _Solver(Watched):
 
     def _attempt(self, body: Callable[[], Any], mode: str) -> _Attempt:
         self._mode, self._drawn = mode, []
+        self._told = sys.maxsize
         shown = len(self.shown)
         result = body()
         self._mode = "final"
@@ -481,11 +496,13 @@ class _Solver(Watched):
         for (stream, place, draw), (shown, part, ring), up, old in zip(
             masks if now else [], now, then, was, strict=True
         ):
-            value = _moved(draw, shown, part, up, old, ring)
+            base = replace(draw, part=self._settled.get((stream, place), draw.part))
+            value = _moved(base, shown, part, up, old, ring)
             self._settled[stream, place] = value
             mask = stream, place
-            self.hidden.append(Hidden(shown.step, shown.kind, draw.ring, value.size, mask))
-        for stream, place, draw in plain.drawn:
+            if self._told >= len(plain.drawn):
+                self.hidden.append(Hidden(shown.step, shown.kind, draw.ring, value.size, mask))
+        for stream, place, draw in plain.drawn[: self._told]:
             part = self._settled[stream, place]
             self._talk.settle(stream, place, part, _script(draw, part))
 
@@ -547,7 +564,7 @@ def _moved(
     return kind.add(draw.part, difference.reshape(draw.part.shape))
 
 
-class _SolvingDealer(Dealer):
+class _SolvingDealer(SoleDealer):
     """The dealer, who learns the honest participant's draws when they are settled."""
 
     def __init__(self, session: Session, honest: int, exchange: _Exchange) -> None:
@@ -594,8 +611,8 @@ class _SolvingDealer(Dealer):
     def permutation(self, length: int, owner: int) -> npt.NDArray[np.intp]:
         return self._private_draw(owner)
 
-    def private(self, shape: tuple[int, ...], ring: Ring, owner: int) -> RingArray:
-        return self._private_draw(owner)
+    def private(self, shape: tuple[int, ...], ring: Ring, owner: int) -> Elements:
+        return Elements(self._private_draw(owner), ring)
 
     def lasting(self, shape: tuple[int, ...], ring: Ring, owner: int) -> RingArray:
         place = self._lasting_place[owner]
@@ -611,10 +628,10 @@ class _SolvingDealer(Dealer):
 class _NoSource(Source):
     """For a participant that is dealt to by `solve`."""
 
-    def start(self, index: int) -> tuple[str, bytes]:
-        return "", bytes(32)
+    def start(self, index: int) -> tuple[str, list[bytes]]:
+        return "", [bytes(32)]
 
-    def receive(self, expected: Expected, tag: int, step: str) -> RingArray:
+    def receive(self, expected: Expected, tag: int, step: str, dealer: int = 0) -> RingArray:
         raise AssertionError("`solve` delivers shares itself")
 
 

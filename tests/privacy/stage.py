@@ -20,12 +20,12 @@ import numpy as np
 import numpy.typing as npt
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
-from privet.arithmetic.prg import SEED_BYTES, Place, Prg
+from privet.arithmetic.prg import SEED_BYTES, Place, Prg, Sum
 from privet.arithmetic.rings import Ring, RingArray
 from privet.arithmetic.shares import Share, Told
 from privet.errors import PeerError
 from privet.runtime.correlations import LiveSink, LiveSource, Sink
-from privet.runtime.dealer import Dealer
+from privet.runtime.dealer import SoleDealer
 from privet.runtime.letters import Letter
 from privet.runtime.party import Party
 from privet.runtime.roles import DEALER, Program
@@ -185,7 +185,9 @@ class Watched(Party):
         """Return `shared`, `private`, `own` or `lasting`; there need not be one that lasts."""
         if name == "lasting":
             return self._lasting.get(self.index)
-        found: Prg = getattr(self, f"_{name}")
+        found: Prg | Sum = getattr(self, f"_{name}")
+        if isinstance(found, Sum):
+            (found,) = found.streams
         return found
 
     def permutation(self, length: int, owner: int) -> npt.NDArray[np.intp] | None:
@@ -345,7 +347,7 @@ def perform(program: Program, inputs: Sequence[Any], randomness: Randomness | No
     def party(index: int) -> None:
         seen, channel = session.seen[index], WatchedChannel(channels[names[index]])
         with channel:
-            runtime = Watched(index, names, channel, LiveSource(channel, DEALER))
+            runtime = Watched(index, names, channel, LiveSource(channel, [DEALER]))
             channel.inner.where = lambda: runtime.step_name
             seen.party = runtime
             runtime.on_open = lambda step, ring, value: seen.opened.append(
@@ -359,7 +361,7 @@ def perform(program: Program, inputs: Sequence[Any], randomness: Randomness | No
     def dealer() -> None:
         with channels[DEALER] as channel:
             sink = RecordingSink(LiveSink(channel, names))
-            runtime = Dealer(len(names), sink)
+            runtime = SoleDealer(len(names), sink)
             session.dealt = sink.sent
             program(runtime, None)
             runtime.close()
@@ -443,7 +445,7 @@ class ReplayChannel(Channel):
     def backlog(self, peer: str) -> int:
         return 0
 
-    def wait_for_room(self, limit: int) -> None:
+    def wait_for_room(self, limit: int, peers: Sequence[str]) -> None:
         pass
 
     def close(self) -> None:

@@ -168,7 +168,7 @@ def test_files_of_two_dealings_have_seeds_of_their_own(tmp_path: Path) -> None:
         for index, path in enumerate(deal_ahead(lambda *_: None, ["a", "b"], folder, dealer, {})):
             with contextlib.closing(FileSource(path, dealer.fingerprint)) as source:
                 source.take(folder / f"used-{index}")
-                seeds.append(source.start(index)[1])
+                seeds += source.start(index)[1]
     assert len(set(seeds)) == 4
 
 

@@ -57,8 +57,8 @@ class RecordingChannel(Channel):
     def flush(self) -> None:
         self.inner.flush()
 
-    def wait_for_room(self, limit: int) -> None:
-        self.inner.wait_for_room(limit)
+    def wait_for_room(self, limit: int, peers: Sequence[str]) -> None:
+        self.inner.wait_for_room(limit, peers)
 
     def backlog(self, peer: str) -> int:
         return self.inner.backlog(peer)
@@ -103,7 +103,7 @@ def play(
     def party(index: int) -> None:
         view, channel = views[index], RecordingChannel(channels[names[index]])
         with channel:
-            runtime = Party(index, names, channel, LiveSource(channel, DEALER), link)
+            runtime = Party(index, names, channel, LiveSource(channel, [DEALER]), link)
             channel.inner.where = lambda: runtime.step_name
             runtime.on_open = lambda _, __, value: view.opened.append(value.copy())
             view.meter, view.ledger = runtime.meter, runtime.ledger

@@ -118,7 +118,7 @@ def test_correlations_are_used_once(paths: list[Path], dealer: Identity) -> None
 def test_the_record_tells_nothing_of_the_seed(paths: list[Path], dealer: Identity) -> None:
     with closing(FileSource(paths[0], dealer.fingerprint)) as source:
         source.take(paths[0].parent / "used")
-        _, seed = source.start(0)
+        _, (seed,) = source.start(0)
     (mark,) = (paths[0].parent / "used").iterdir()
     assert (mark.name, mark.read_bytes()) == (mark_of(seed), b"")
     assert seed.hex() not in mark.name

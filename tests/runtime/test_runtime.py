@@ -221,8 +221,8 @@ def test_costs_add_up() -> None:
     assert Cost(1, 2, 3) * 4 == Cost(4, 8, 12)
     assert Counter(3).total == Cost()
     counter = Counter(3)
-    counter.derive(Z36, (3,), (4,))
-    counter.derive(Z64)
+    counter.deal(Z36, (3,), (4,))
+    counter.deal(Z64)
     with counter.step("a"):
         counter.open(Share.unknown((2,), Z64), Share.unknown((1,), Z36))
         counter.publish(Z32, [(5,), (5,)])

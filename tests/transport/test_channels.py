@@ -100,7 +100,7 @@ def test_sending_does_not_wait_for_the_receiver(channels: Channels) -> None:
         for peer in channel.peers:
             assert (channel.receive(peer, expected(large)) == large + np.uint64(1)).all()
         channel.flush()
-        channel.wait_for_room(0)
+        channel.wait_for_room(0, channel.peers)
         channel.close()
 
     together(channels, body)
@@ -217,7 +217,7 @@ def test_a_dealer_does_not_wait_for_the_dead(tmp_path: Path) -> None:
                 ann.send("bob", np.zeros(1 << 20, dtype=np.uint64))
             start = time.monotonic()
             with pytest.raises(PeerSilentError, match=r"^bob: "):
-                ann.wait_for_room(1 << 20)
+                ann.wait_for_room(1 << 20, ann.peers)
             assert time.monotonic() - start < 3
         bob.abort()
 

@@ -12,6 +12,7 @@ import hashlib
 import math
 import os
 import threading
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -19,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext, algorithms, modes
 
-from privet.arithmetic.rings import Ring, RingArray
+from privet.arithmetic.rings import Ring, RingArray, total
 
 SEED_BYTES = 32
 
@@ -103,6 +104,22 @@ class Prg:
         else:
             stream.reset_nonce(counter)
         return stream
+
+
+class Sum:
+    """Streams of several seeds, added up: uniform to whoever lacks one of them."""
+
+    def __init__(self, streams: Iterable[Prg]) -> None:
+        self.streams = list(streams)
+
+    def uniform(self, place: Place, shape: tuple[int, ...], ring: Ring) -> RingArray:
+        """Return uniform ring elements."""
+        return total((stream.uniform(place, shape, ring) for stream in self.streams), ring)
+
+    def permutation(self, place: Place, length: int) -> npt.NDArray[np.intp]:
+        """Return a uniform permutation, which only one seed can make."""
+        (stream,) = self.streams
+        return stream.permutation(place, length)
 
 
 def fresh_seed() -> bytes:

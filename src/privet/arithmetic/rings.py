@@ -7,7 +7,7 @@ arithmetic. For bits, addition is XOR and multiplication AND, on all bits of a b
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any, TypeAlias
@@ -101,6 +101,15 @@ class Ring:
         return np.asarray(operation.reduce(x, axis=axis, dtype=self.dtype))
 
 
+def total(parts: Iterable[RingArray], ring: Ring) -> RingArray:
+    """Add fresh arrays up, each as it comes: if drawn only then, into memory in the cache."""
+    rest = iter(parts)
+    found = next(rest)  # nobody else's, so it can be added to in place
+    for part in rest:
+        ring.accumulate(found, part)
+    return found
+
+
 @lru_cache(maxsize=64)
 def integers_modulo(bits: int) -> Ring:
     """Return the ring of integers modulo 2^bits: the same object each time."""
@@ -109,7 +118,7 @@ def integers_modulo(bits: int) -> Ring:
 
 
 Z64, Z36, Z32 = integers_modulo(64), integers_modulo(36), integers_modulo(32)
-Z16, Z8 = integers_modulo(16), integers_modulo(8)
+Z16, Z8, Z1 = integers_modulo(16), integers_modulo(8), integers_modulo(1)
 BITS = Ring("BITS", 8, boolean=True)
 
 

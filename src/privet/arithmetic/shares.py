@@ -16,7 +16,8 @@ else, and refuses whatever would treat it as the value: comparing, branching, it
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NoReturn, TypeVar
 
 import numpy as np
@@ -95,6 +96,10 @@ class Elements:
         if not (self.known and other.known):
             return self.unknown(np.broadcast_shapes(self.shape, other.shape), self.ring)
         return type(self)(operation(self._array, other._array), self.ring)
+
+    def joined(self, values: Sequence[Self], join: Callable[..., RingArray]) -> Self:
+        """Return several elements of this kind as one array."""
+        return type(self)(join([value.array for value in values]), self.ring)
 
     # Rearrangements. Unknown elements are not moved, only their shapes change.
 
@@ -214,7 +219,7 @@ def concatenate(values: Sequence[_Kind], axis: int = 0) -> _Kind:
         shape = list(first.shape)
         shape[axis] = sum(value.shape[axis] for value in values)
         return first.unknown(tuple(shape), first.ring)
-    return type(first)(np.concatenate([v.array for v in values], axis=axis), first.ring)
+    return first.joined(values, partial(np.concatenate, axis=axis))
 
 
 def stack(values: Sequence[_Kind], axis: int = 0) -> _Kind:
@@ -224,4 +229,4 @@ def stack(values: Sequence[_Kind], axis: int = 0) -> _Kind:
         assert axis >= 0
         shape = (*first.shape[:axis], len(values), *first.shape[axis:])
         return first.unknown(shape, first.ring)
-    return type(first)(np.stack([v.array for v in values], axis=axis), first.ring)
+    return first.joined(values, partial(np.stack, axis=axis))

@@ -54,7 +54,7 @@ class Multiply(Gate):
         """Count the opening and the product."""
         shape = np.broadcast_shapes(x.shape, y.shape)
         counter.open(x, y)
-        counter.derive(x.ring, shape)
+        counter.deal(x.ring, shape)
         return Share.unknown(shape, x.ring)
 
 
@@ -90,7 +90,7 @@ class Square(Gate):
     def count(self, counter: Counter, x: Share) -> Share:
         """Count the opening and the square."""
         counter.open(x)
-        counter.derive(x.ring, x.shape)
+        counter.deal(x.ring, x.shape)
         return x
 
 

@@ -117,7 +117,7 @@ class FromBits(Gate):
         """Count the opening and the bits as numbers."""
         shape = (*x.shape[:-1], count)
         counter.open(x)
-        counter.derive(ring, shape)
+        counter.deal(ring, shape)
         return Share.unknown(shape, ring)
 
 

@@ -11,83 +11,19 @@ of which the owner computes M F, every participant E times its own share of r, a
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
-from functools import cached_property
 
-import numpy as np
-
-from privet.arithmetic.limbs import LimbMatrix
 from privet.arithmetic.rings import Ring, RingArray
 from privet.arithmetic.shares import Elements, Share
-from privet.arrays import BucketArray, Indices
 from privet.gates.gate import Gate
+from privet.gates.indicators import Indicators
 from privet.gates.masked import Masked
 from privet.runtime.counter import Counter
 from privet.runtime.dealer import Dealer
 from privet.runtime.party import Party
+from privet.runtime.recipes import Half, Recipe
 from privet.runtime.runtime import Runtime, Shape
-
-
-class Sorted:
-    """Samples in the order of one feature's buckets, so that sums up to a cut are running sums."""
-
-    def __init__(self, bucket: BucketArray, cuts: int) -> None:
-        self._bucket = bucket
-        self._order = np.argsort(bucket, kind="stable")
-        self._ends = np.searchsorted(bucket[self._order], np.arange(cuts), side="right")
-
-    def of(self, rows: Indices) -> Sorted:
-        """Return some of the samples, sorted."""
-        return Sorted(self._bucket[rows], len(self._ends))
-
-    def sums(self, vectors: RingArray) -> RingArray:
-        """Return the sums of vectors, (K, N), up to each cut: (C, K)."""
-        running = np.zeros((len(vectors), vectors.shape[1] + 1), dtype=vectors.dtype)
-        for total, vector in zip(running, vectors, strict=True):
-            np.cumsum(vector[self._order], dtype=vectors.dtype, out=total[1:])
-        found: RingArray = running[:, self._ends].T
-        return found
-
-
-@dataclass(frozen=True, repr=False)
-class Indicators:
-    """Indicator matrices of all features: E at participants, A at the dealer."""
-
-    cuts: tuple[int, ...]
-    """How many rows each feature has."""
-    matrix: LimbMatrix | None
-    """(C, N), for C cuts of all features. A counter has none."""
-    sorted: dict[int, Sorted] = field(default_factory=dict)
-    """The samples in the order of our own features, by feature."""
-
-    @cached_property
-    def places(self) -> list[slice]:
-        """Where each feature's rows are."""
-        ends = np.cumsum(self.cuts).tolist()
-        return [slice(end - count, end) for end, count in zip(ends, self.cuts, strict=True)]
-
-    def of(self, samples: Indices, features: Indices) -> Indicators:
-        """Return those of some samples and features."""
-        chosen = np.arange(len(self.cuts))[features].tolist()
-        return Indicators(
-            tuple(self.cuts[j] for j in chosen),
-            None if self.matrix is None else self.matrix.part(self._rows(features), samples),
-            {k: self.sorted[j].of(samples) for k, j in enumerate(chosen) if j in self.sorted},
-        )
-
-    def _rows(self, features: Indices) -> Indices:
-        """Return the matrix's rows of some features."""
-        if isinstance(features, slice):
-            return slice(None)
-        return np.flatnonzero(np.isin(np.repeat(np.arange(len(self.cuts)), self.cuts), features))
-
-    def times(self, masks: Sequence[Elements]) -> list[RingArray]:
-        """Return the matrix times masks (..., N), taken as rows: (C, rows) each."""
-        assert self.matrix is not None
-        return self.matrix.times(*((r.array.reshape(-1, r.shape[-1]).T, r.ring) for r in masks))
 
 
 class Products:
@@ -103,141 +39,18 @@ class Products:
 
     def begin(self, masks: list[Elements]) -> None:
         """Begin to multiply."""
-        self._begun = self._runtime.in_background(lambda: self.indicators.times(masks))
+        self._begun = self._runtime.in_background(lambda: self._times(masks))
 
     def of(self, vectors: Sequence[Masked]) -> list[RingArray]:
         """Return the products with the vectors' masks; those of constants are zero."""
         rows = sum(self.indicators.cuts)
         masks = [x.mask for x in vectors if not x.constant]
         begun, self._begun = self._begun, None
-        found = iter(self.indicators.times(masks) if begun is None else begun.result())
+        found = iter(self._times(masks) if begun is None else begun.result())
         return [x.ring.zeros((rows, len(x.mask))) if x.constant else next(found) for x in vectors]
 
-
-class Shelf(ABC):
-    """Where a participant keeps what others publish, for trainings to come."""
-
-    @abstractmethod
-    def load(self, owner: int, position: int, shape: Shape, ring: Ring) -> RingArray:
-        """Return the rows of one of the features that a participant published before."""
-
-    @abstractmethod
-    def save(self, owner: int, position: int, rows: RingArray, ring: Ring) -> None:
-        """Keep them."""
-
-
-class Publish(Gate):
-    """Publish masked indicator matrices, once a training, or once for several.
-
-    1. The dealer and each owner draw A.
-    2. Owners send E = M - A to all: uniform to whoever does not know A.
-
-    Where they are to be kept, A is drawn from a seed that lasts, and E is put on the shelf. Owners
-    in `kept` have published the same before, under the same A, and everybody has it there.
-
-    Cost: one round, in which each owner sends its matrices to all others, over the ring of the
-    widest sums; none, if all are kept. Reveals: nothing.
-    """
-
-    name = "publish indicators"
-
-    def deal(
-        self,
-        dealer: Dealer,
-        own: dict[int, BucketArray],
-        owners: tuple[int, ...],
-        shelf: Shelf | None = None,
-        *,
-        cuts: tuple[int, ...],
-        n_samples: int,
-        ring: Ring,
-        kept: tuple[int, ...] | None = None,
-    ) -> Indicators:
-        """Draw masks of all indicators."""
-        matrix = LimbMatrix(sum(cuts), n_samples)
-        indicators = Indicators(cuts, matrix)
-        draw = dealer.private if kept is None else dealer.lasting
-        for where, owner in zip(indicators.places, owners, strict=True):
-            mask = draw((where.stop - where.start, n_samples), ring, owner)
-            assert mask is not None
-            matrix.place(where.start, mask)
-        return indicators
-
-    def run(
-        self,
-        party: Party,
-        own: dict[int, BucketArray],
-        owners: tuple[int, ...],
-        shelf: Shelf | None = None,
-        *,
-        cuts: tuple[int, ...],
-        n_samples: int,
-        ring: Ring,
-        kept: tuple[int, ...] | None = None,
-    ) -> Indicators:
-        """Mask and send our own; receive the others'."""
-        own_order = {j: Sorted(bucket, cuts[j]) for j, bucket in own.items()}
-        matrix = LimbMatrix(sum(cuts), n_samples)
-        indicators = Indicators(cuts, matrix, own_order)
-        features = [[j for j, o in enumerate(owners) if o == k] for k in range(party.n_parties)]
-        shapes: list[list[Shape]] = [[(cuts[j], n_samples) for j in each] for each in features]
-        draw = party.private if kept is None else party.lasting
-        ours = []
-        for j, owner in enumerate(owners):
-            mask = draw((cuts[j], n_samples), ring, owner)
-            if mask is not None:
-                below = own[j] <= np.arange(cuts[j])[:, None]
-                ours.append(ring.subtract(below.astype(ring.dtype), mask))
-        for k, position, rows in _everybodys(party, ours, shapes, shelf, ring, kept or ()):
-            where = indicators.places[features[k][position]]
-            matrix.place(where.start, rows)
-        return indicators
-
-    def count(
-        self,
-        counter: Counter,
-        own: dict[int, BucketArray],
-        owners: tuple[int, ...],
-        shelf: Shelf | None = None,
-        *,
-        cuts: tuple[int, ...],
-        n_samples: int,
-        ring: Ring,
-        kept: tuple[int, ...] | None = None,
-    ) -> Indicators:
-        """Count the round, unless nobody has anything to send."""
-        new = [k not in (kept or ()) for k in owners]
-        shapes = [(count, n_samples) for count, sent in zip(cuts, new, strict=True) if sent]
-        if shapes:
-            counter.publish(ring, shapes)
-        return Indicators(cuts, None)
-
-
-def _everybodys(
-    party: Party,
-    ours: list[RingArray],
-    shapes: list[list[Shape]],
-    shelf: Shelf | None,
-    ring: Ring,
-    kept: tuple[int, ...],
-) -> Iterator[tuple[int, int, RingArray]]:
-    """Yield whose, which of its features' and the masked rows, of all participants.
-
-    What is kept comes from the shelf, our own from what we hold; the rest is sent, and shelved.
-    """
-    due = [[] if k in kept else theirs for k, theirs in enumerate(shapes)]
-    if any(due):
-        for k, position, rows in party.publish([] if party.index in kept else ours, due, ring):
-            if shelf is not None and k != party.index:
-                shelf.save(k, position, rows, ring)
-            yield k, position, rows
-    for k in kept:
-        for position, shape in enumerate(shapes[k]):
-            if k == party.index:
-                yield k, position, ours[position]
-            else:
-                assert shelf is not None
-                yield k, position, shelf.load(k, position, shape, ring)
+    def _times(self, masks: list[Elements]) -> list[RingArray]:
+        return self.indicators.times(0, [(r.array, r.ring) for r in masks])
 
 
 class Histogram(Gate):
@@ -250,10 +63,8 @@ class Histogram(Gate):
     name = "histogram"
 
     def deal(self, dealer: Dealer, products: Products, *vectors: Masked) -> list[Share]:
-        """Deal A r, a product of two masks: several dealers would multiply halves, each its own."""
-        for x, sums in zip(vectors, products.of(vectors), strict=True):
-            dealer.deal(sums, x.ring)
-        return [_unknown(products.indicators, x) for x in vectors]
+        """Derive A r."""
+        return _derive_sums(dealer, products.indicators, vectors)
 
     def run(self, party: Party, products: Products, *vectors: Masked) -> list[Share]:
         """Multiply masked indicators with our share of the masks, our own with what is public."""
@@ -268,15 +79,98 @@ class Histogram(Gate):
 
     def count(self, counter: Counter, products: Products, *vectors: Masked) -> list[Share]:
         """Count the sums."""
-        found = [_unknown(products.indicators, x) for x in vectors]
-        for sums in found:
-            counter.derive(sums.ring, sums.shape)
-        return found
+        return _derive_sums(counter, products.indicators, vectors)
 
 
-def _unknown(indicators: Indicators, x: Masked) -> Share:
-    return Share.unknown((sum(indicators.cuts), len(x.mask)), x.ring)
+def _derive_sums(
+    dealer: Dealer | Counter, indicators: Indicators, vectors: Sequence[Masked]
+) -> list[Share]:
+    masks = [x.mask for x in vectors if not x.constant]
+    recipes = iter(_Sums.of_all(indicators, masks))
+    found = [Share.unknown((sum(indicators.cuts), len(x.mask)), x.ring) for x in vectors]
+    for x, sums in zip(vectors, found, strict=True):
+        if x.constant:
+            dealer.derive(_Nothing(sums.shape, x.ring), x.ring)
+        else:
+            dealer.derive(next(recipes), x.ring, *masks)
+    return found
 
 
-publish = Publish()
+class _Sums(Recipe):
+    """A r for one of several masks r, of which all are given: A is read once for all of them.
+
+    Of A, S + T as well, a dealer has a part in each matrix (`arithmetic.replicated`).
+    """
+
+    def __init__(
+        self,
+        indicators: Indicators,
+        rings: Sequence[Ring],
+        position: int,
+        found: dict[str, list[RingArray]],
+    ) -> None:
+        self._indicators, self._rings, self._position = indicators, rings, position
+        self._found = found
+
+    @classmethod
+    def of_all(cls, indicators: Indicators, masks: Sequence[Elements]) -> list[_Sums]:
+        """Return the recipes of all masks."""
+        rings, found = [mask.ring for mask in masks], dict[str, list[RingArray]]()
+        return [cls(indicators, rings, k, found) for k in range(len(masks))]
+
+    def shape(self, *masks: Shape) -> Shape:
+        """Return one for every cut and row of the mask."""
+        return sum(self._indicators.cuts), masks[self._position][0]
+
+    def client(self, *s: RingArray) -> list[RingArray]:
+        """Multiply S of A, in its parts, and S of r."""
+        return [self._total([s] * len(self._indicators.matrices))]
+
+    def server(self, half: Half) -> RingArray:
+        """Multiply out (S + T)(S' + T'), one part of A after the other."""
+        if not half.first:
+            return half.shared[0] + self._total([half.s, half.t])
+        whole = [half.whole(k) for k in range(len(half.t))]
+        return half.shared[0] + self._total([half.t, whole])
+
+    def _total(self, factors: Sequence[Sequence[RingArray]]) -> RingArray:
+        """Return the sum of the matrices, each times its factors: computed once for all masks."""
+        if "sums" not in self._found:
+            products = [
+                self._indicators.times(part, list(zip(factor, self._rings, strict=True)))
+                for part, factor in enumerate(factors)
+            ]
+            self._found["sums"] = [
+                sum(each[1:], start=each[0]) for each in zip(*products, strict=True)
+            ]
+        return self._found["sums"][self._position]
+
+
+class _Nothing(Recipe):
+    """Sums of a mask of zeros, which everybody knows."""
+
+    def __init__(self, shape: Shape, ring: Ring) -> None:
+        self._shape, self._ring = shape, ring
+
+    def shape(self, *masks: Shape) -> Shape:
+        """Return that of the sums."""
+        return self._shape
+
+    def shared(self, ring: Ring, *masks: Shape) -> list[tuple[Ring, Shape]]:
+        """Share nothing."""
+        return []
+
+    def client(self, *s: RingArray) -> list[RingArray]:
+        """Share nothing."""
+        return []
+
+    def alone(self, *s: RingArray) -> RingArray:
+        """Return zeros."""
+        return self._ring.zeros(self._shape)
+
+    def server(self, half: Half) -> RingArray:
+        """Return zeros."""
+        return self.alone()
+
+
 histogram = Histogram()

@@ -83,7 +83,7 @@ class Lookup(OpeningGate):
         """Count the opening, and one-hot vectors with their products."""
         lifted = [as_lifted(x) for x in factors]
         for x in lifted:
-            counter.derive(x.ring, _hot_shape(x, position, size))
+            counter.derive(_HotProducts(x.ring, size), x.ring, position, *x.masks)
         return [position], _unknown(position, lifted, size)
 
 
@@ -96,6 +96,10 @@ class _HotProducts(Recipe):
     def __init__(self, ring: Ring, size: int) -> None:
         self._ring = ring
         self._size = size
+
+    def shape(self, *masks: tuple[int, ...]) -> tuple[int, ...]:
+        """Return that of one-hot vectors, one for each mask of a factor and one more."""
+        return (len(masks), self._size, *masks[0])
 
     def client(self, *s: RingArray) -> list[RingArray]:
         """Compare S of the position with every t, and multiply with S of the masks."""

@@ -18,16 +18,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from privet.arithmetic.rings import Z64, Ring, RingArray
 from privet.arithmetic.shares import Elements, Share
 from privet.arrays import Indices
 from privet.gates.gate import Gate, Opening, OpeningGate
+from privet.gates.mask_bits import derive_integer, derive_quotient
 from privet.runtime.counter import Counter
 from privet.runtime.dealer import Dealer
 from privet.runtime.party import Party
-from privet.runtime.recipes import Linear
 from privet.runtime.runtime import Runtime
 
 Meanwhile = Callable[[list[Elements]], None]
@@ -42,6 +40,8 @@ class Masked:
     mask: Elements
     constant: bool = False
     """Whether the mask is zero, because everybody knows the value."""
+    window: tuple[int, int] | None = None
+    """Which bits of the mask count, to a dealer, if not all do; for comparisons alone."""
 
     @property
     def ring(self) -> Ring:
@@ -55,14 +55,14 @@ class Masked:
 
     def map(self, operation: Callable[[Elements], Elements]) -> Masked:
         """Return the value under a linear operation, such as indexing or a sum."""
-        return Masked(operation(self.public), operation(self.mask), self.constant)
+        return Masked(operation(self.public), operation(self.mask), self.constant, self.window)
 
     def __getitem__(self, key: int | slice) -> Masked:
         return self.map(lambda x: x[key])
 
     def __add__(self, constant: int | RingArray) -> Masked:
         """Add a public number."""
-        return Masked(_plus(self.public, constant), self.mask, self.constant)
+        return Masked(_plus(self.public, constant), self.mask, self.constant, self.window)
 
     def __sub__(self, other: Masked) -> Masked:
         return Masked(self.public - other.public, self.mask - other.mask)
@@ -76,7 +76,7 @@ class Masked:
             return self
         if self.public.known:
             return Masked(_shifted(self.public, drop), Elements.unknown(self.shape, self.ring))
-        return Masked(self.public, _shifted(self.mask, drop))
+        return Masked(self.public, self.mask, window=(drop, self.ring.bits))
 
     def low_bits(self, bits: int) -> Masked:
         """Return what is public less the mask, each modulo 2^bits: for comparisons alone.
@@ -86,7 +86,7 @@ class Masked:
         """
         if self.public.known:
             return Masked(_reduced(self.public, bits), Elements.unknown(self.shape, self.ring))
-        return Masked(self.public, _reduced(self.mask, bits))
+        return Masked(self.public, self.mask, window=(0, bits))
 
     def lifted(self) -> Lifted:
         """Return the value as a lifted one over its own ring, where it wraps around as ever."""
@@ -105,6 +105,7 @@ class Masked:
 
 def combine(operation: Callable[[list[Elements]], Elements], *values: Masked) -> Masked:
     """Return masked values under a linear operation on all of them, such as stacking."""
+    assert all(x.window is None for x in values)
     return Masked(operation([x.public for x in values]), operation([x.mask for x in values]))
 
 
@@ -116,8 +117,8 @@ def unknown_masked(shape: tuple[int, ...], ring: Ring) -> Masked:
 
 def constant(runtime: Runtime, values: RingArray, ring: Ring) -> Masked:
     """Return numbers that everybody knows as a masked value, with a mask of zeros."""
-    zeros = Elements(np.broadcast_to(ring.zeros(()), values.shape), ring)
-    return Masked(runtime.opened(values, ring), zeros, constant=True)
+    none = runtime.no_mask(values.shape, ring)
+    return Masked(runtime.opened(values, ring), none, constant=True)
 
 
 @dataclass(frozen=True, eq=False)
@@ -176,14 +177,10 @@ def _plus(x: Elements, constant: int | RingArray) -> Elements:
 
 
 def _shifted(x: Elements, drop: int) -> Elements:
-    if not x.known:
-        return x
     return Elements(x.ring.reduce(x.array) >> x.ring.dtype.type(drop), x.ring)
 
 
 def _reduced(x: Elements, bits: int) -> Elements:
-    if not x.known:
-        return x
     return Elements(x.array & x.ring.dtype.type((1 << bits) - 1), x.ring)
 
 
@@ -203,8 +200,6 @@ class Mask(OpeningGate):
     ) -> list[Masked]:
         """Draw masks."""
         masks = [dealer.uniform(x.shape, x.ring) for x in values]
-        if meanwhile is not None:
-            meanwhile(masks)
         return [Masked(Elements.unknown(r.shape, r.ring), r) for r in masks]
 
     def run(
@@ -240,9 +235,7 @@ class Lift(Gate):
 
     def deal(self, dealer: Dealer, x: Masked, *, shift: int = 0, ring: Ring = Z64) -> Lifted:
         """Derive the mask's integer parts."""
-        parts = dealer.integer(x.mask, shift, ring)[: _masks(x, shift, ring)]
-        same = Linear(ring, lambda part: part)
-        masks = tuple(dealer.derive(same, ring, part) for part in parts)
+        masks = _derived(dealer, x, shift, ring)
         unknown = Elements.unknown(x.shape, ring)
         return Lifted(unknown, masks, (unknown,) * len(masks))
 
@@ -260,14 +253,19 @@ class Lift(Gate):
 
     def count(self, counter: Counter, x: Masked, *, shift: int = 0, ring: Ring = Z64) -> Lifted:
         """Count the mask, and its top bit where it matters."""
-        masks = (Elements.unknown(x.shape, ring),) * _masks(x, shift, ring)
-        counter.derive(ring, *(m.shape for m in masks))
+        masks = _derived(counter, x, shift, ring)
         return Lifted(masks[0], masks, masks)
 
 
 def _masks(x: Masked, shift: int, ring: Ring) -> int:
     """Return how many masks a lifted value has: the top bit may vanish in the larger ring."""
     return 2 if x.ring.bits - shift < ring.bits else 1
+
+
+def _derived(dealer: Dealer | Counter, x: Masked, shift: int, ring: Ring) -> tuple[Elements, ...]:
+    if _masks(x, shift, ring) == 1:
+        return (derive_quotient(dealer, x.mask, shift, ring),)
+    return derive_integer(dealer, x.mask, shift, ring)
 
 
 mask = Mask()

@@ -6,22 +6,21 @@ outcome is uniform to everybody, the dealer does not see it, and it does not sho
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 
-from privet.arithmetic.rings import Ring, RingArray, integers_modulo
+from privet.arithmetic.rings import Z1, Ring, RingArray
 from privet.arithmetic.shares import Share
 from privet.gates.gate import Gate
+from privet.gates.mask_bits import Bit
 from privet.gates.masked import Masked
 from privet.runtime.counter import Counter
 from privet.runtime.dealer import Dealer
 from privet.runtime.party import Party
 from privet.runtime.recipes import Half, Recipe
-from privet.runtime.runtime import Runtime
-
-Z1 = integers_modulo(1)
+from privet.runtime.runtime import Runtime, Shape
 
 
 def owned_share(
@@ -53,11 +52,7 @@ class Keep(Gate):
 
     def deal(self, dealer: Dealer, fails: Masked, *vectors: Masked) -> list[Share]:
         """Deal the bits, and their products with masks."""
-        widest = vectors[0].ring
-        dealer.derive(_Bits(widest), widest, fails.mask)
-        for x in vectors:
-            dealer.derive(_BitProducts(x.ring), x.ring, fails.mask, x.mask)
-        return [Share.unknown(x.shape, x.ring) for x in vectors]
+        return _derive_products(dealer, fails, vectors)
 
     def run(self, party: Party, fails: Masked, *vectors: Masked) -> list[Share]:
         """Keep what passes."""
@@ -72,47 +67,42 @@ class Keep(Gate):
 
     def count(self, counter: Counter, fails: Masked, *vectors: Masked) -> list[Share]:
         """Count the bits and their products."""
-        counter.derive(vectors[0].ring, fails.shape)
-        for x in vectors:
-            counter.derive(x.ring, x.shape)
-        return [Share.unknown(x.shape, x.ring) for x in vectors]
+        return _derive_products(counter, fails, vectors)
 
 
-class _Bits(Recipe):
-    """A bit a = S ^ T over a ring: S + T - 2ST."""
-
-    def __init__(self, ring: Ring) -> None:
-        self._ring = ring
-
-    def client(self, *s: RingArray) -> list[RingArray]:
-        """Take S."""
-        return [Z1.reduce(s[0]).astype(self._ring.dtype)]
-
-    def server(self, half: Half) -> RingArray:
-        """Multiply with 1 - 2T, and add T."""
-        bit = Z1.reduce(half.t[0]).astype(self._ring.dtype)
-        result: RingArray = half.shared[0] * (self._ring.array(1) - bit - bit)
-        return self._ring.add(result, bit) if half.first else result
+def _derive_products(
+    dealer: Dealer | Counter, fails: Masked, vectors: Sequence[Masked]
+) -> list[Share]:
+    widest = vectors[0].ring
+    bits = Bit(widest)
+    dealer.derive(bits, widest, fails.mask)
+    for x in vectors:
+        dealer.derive(_BitProducts(x.ring, bits), x.ring, fails.mask, x.mask)
+    return [Share.unknown(x.shape, x.ring) for x in vectors]
 
 
 class _BitProducts(Recipe):
-    """A bit a = S ^ T times masks."""
+    """A bit a = S ^ T times masks; of S, servers have shares already."""
 
-    def __init__(self, ring: Ring) -> None:
+    def __init__(self, ring: Ring, bits: Bit) -> None:
         self._ring = ring
+        self._bits = bits
+
+    def shape(self, *masks: Shape) -> Shape:
+        """Return the masks'."""
+        return masks[1]
 
     def client(self, *s: RingArray) -> list[RingArray]:
         """Multiply S of the bit and of the masks."""
-        bit = Z1.reduce(s[0]).astype(self._ring.dtype)
-        return [bit * s[1], bit]
+        return [Z1.reduce(s[0]).astype(self._ring.dtype) * s[1]]
 
     def server(self, half: Half) -> RingArray:
         """Multiply with 1 - 2T, and add T times the mask, S and T of it."""
         bit = Z1.reduce(half.t[0]).astype(self._ring.dtype)
         # First [S r] for r = S' + T', then [(S ^ T) r] = (1 - 2T)[S r] + T [r].
-        products = half.shared[0] + half.shared[1] * half.t[1]
-        masks = half.s[1] + half.t[1] if half.first else half.s[1]
-        result: RingArray = products * (self._ring.array(1) - bit - bit) + bit * masks
+        assert self._bits.of_s is not None
+        products = half.shared[0] + self._bits.of_s.astype(self._ring.dtype) * half.t[1]
+        result: RingArray = products * (self._ring.array(1) - bit - bit) + bit * half.whole(1)
         return result
 
 
@@ -131,10 +121,7 @@ class LeafLookup(Gate):
 
     def deal(self, dealer: Dealer, fails: Masked, values: Masked) -> Share:
         """Deal one-hot vectors of the hidden bits, and the masks at every leaf that may be."""
-        ring, leaves = values.ring, values.shape[1]
-        dealer.derive(_Leaves(ring, leaves), ring, fails.mask)
-        dealer.derive(_MasksAtLeaves(ring, leaves), ring, fails.mask, values.mask)
-        return Share.unknown((len(values.mask), fails.shape[1]), ring)
+        return _derive_leaves(dealer, fails, values)
 
     def run(self, party: Party, fails: Masked, values: Masked) -> Share:
         """Look up at the public part of the leaf."""
@@ -153,9 +140,15 @@ class LeafLookup(Gate):
 
     def count(self, counter: Counter, fails: Masked, values: Masked) -> Share:
         """Count one-hot vectors and masks."""
-        (outputs, leaves), n_samples = values.shape, fails.shape[1]
-        counter.derive(values.ring, (leaves, n_samples), (outputs, leaves, n_samples))
-        return Share.unknown((outputs, n_samples), values.ring)
+        return _derive_leaves(counter, fails, values)
+
+
+def _derive_leaves(dealer: Dealer | Counter, fails: Masked, values: Masked) -> Share:
+    ring = values.ring
+    leaves = _Leaves(ring, values.shape[1])
+    dealer.derive(leaves, ring, fails.mask)
+    dealer.derive(_MasksAtLeaves(leaves), ring, fails.mask, values.mask)
+    return Share.unknown((len(values.mask), fails.shape[1]), ring)
 
 
 class _Leaves(Recipe):
@@ -163,37 +156,50 @@ class _Leaves(Recipe):
 
     def __init__(self, ring: Ring, leaves: int) -> None:
         self._ring = ring
-        self._leaves = np.arange(leaves)[:, None]
+        self.leaves = np.arange(leaves)[:, None]
+        self.found: RingArray | None = None
+        """A server's share of all of them, once it has it."""
+
+    def shape(self, *masks: Shape) -> Shape:
+        """Return one for every leaf and sample."""
+        return len(self.leaves), masks[0][1]
 
     def client(self, *s: RingArray) -> list[RingArray]:
         """Compare S with every leaf."""
-        return [(leaf_of(Z1.reduce(s[0])) == self._leaves).astype(self._ring.dtype)]
+        return [(leaf_of(Z1.reduce(s[0])) == self.leaves).astype(self._ring.dtype)]
 
     def server(self, half: Half) -> RingArray:
         """Rearrange by T."""
-        where = self._leaves ^ leaf_of(Z1.reduce(half.t[0]))
-        return np.take_along_axis(half.shared[0], where, axis=0)
+        where = self.leaves ^ leaf_of(Z1.reduce(half.t[0]))
+        self.found = np.take_along_axis(half.shared[0], where, axis=0)
+        return self.found
 
 
 class _MasksAtLeaves(Recipe):
-    """[rho[c ^ alpha]] for every c, rho being the mask of leaf values (K, 2^D)."""
+    """[rho[c ^ alpha]] for every c, rho being the mask of leaf values (K, 2^D).
 
-    def __init__(self, ring: Ring, leaves: int) -> None:
-        self._hot = _Leaves(ring, leaves)
-        self._leaves = np.arange(leaves)[:, None]
+    Of [alpha = k] servers have shares already.
+    """
+
+    def __init__(self, hot: _Leaves) -> None:
+        self._hot = hot
+
+    def shape(self, *masks: Shape) -> Shape:
+        """Return one for every output, leaf and sample."""
+        return (*masks[1], masks[0][1])
 
     def client(self, *s: RingArray) -> list[RingArray]:
-        """Look S of rho up at c ^ S, and compare S with every leaf."""
-        alpha = leaf_of(Z1.reduce(s[0]))
-        return [_look_up(s[1], alpha ^ self._leaves), *self._hot.client(s[0])]
+        """Look S of rho up at c ^ S."""
+        return [_look_up(s[1], leaf_of(Z1.reduce(s[0])) ^ self._hot.leaves)]
 
     def server(self, half: Half) -> RingArray:
-        """Rearrange by T, and add T of rho at c ^ alpha: a sum over leaves of [alpha = k]."""
+        """Rearrange by T, and add T of rho at c ^ alpha, by what is 1 at alpha."""
+        leaves, hot = self._hot.leaves, self._hot.found
+        assert hot is not None
         alpha = leaf_of(Z1.reduce(half.t[0]))
-        moved = np.take_along_axis(half.shared[0], (self._leaves ^ alpha)[None], axis=1)
-        hot = self._hot.server(replace(half, shared=half.shared[1:]))
+        moved = np.take_along_axis(half.shared[0], (leaves ^ alpha)[None], axis=1)
         for k in range(len(hot)):
-            moved += half.t[1][:, self._leaves ^ k] * hot[k]
+            moved += half.t[1][:, leaves ^ k] * hot[k]
         return moved
 
 

@@ -95,7 +95,7 @@ class Permute(Gate):
         features, vectors, length = x.shape
         sent = features * (vectors * x.ring.wire_bytes(length) + Z32.wire_bytes(length))
         counter.add(Cost(rounds=1, online=(counter.n_parties - 1) * sent))
-        counter.derive(x.ring, x.shape)
+        counter.deal(x.ring, x.shape)
         return x
 
 

@@ -26,7 +26,7 @@ class Pick(Gate):
 
     def deal(self, dealer: Dealer, v: Masked, x: Masked) -> Share:
         """Derive the sum of products of masks."""
-        dealer.derive(Product(x.ring, _contract), x.ring, v.mask, x.mask)
+        dealer.derive(_picked(x), x.ring, v.mask, x.mask)
         return Share.unknown(x.shape[1:], x.ring)
 
     def run(self, party: Party, v: Masked, x: Masked) -> Share:
@@ -37,8 +37,12 @@ class Pick(Gate):
 
     def count(self, counter: Counter, v: Masked, x: Masked) -> Share:
         """Count the products."""
-        counter.derive(x.ring, x.shape[1:])
+        counter.derive(_picked(x), x.ring, v.mask, x.mask)
         return Share.unknown(x.shape[1:], x.ring)
+
+
+def _picked(x: Masked) -> Product:
+    return Product(x.ring, _contract, lambda _, masks: masks[1:])
 
 
 def _contract(v: RingArray, x: RingArray) -> RingArray:

@@ -76,7 +76,8 @@ class Polynomial(Gate):
         """Count the products."""
         shape, ring, keys = _outline(values, terms)
         if keys:
-            counter.derive(ring, (len(keys), *shape))
+            masks = [mask for value in values for mask in value.masks]
+            counter.derive(_Products(ring, shape, keys), ring, *masks)
         return Share.unknown(shape, ring)
 
 
@@ -92,6 +93,10 @@ class _Products(Recipe):
         self._ring = ring
         self._shape = shape
         self._keys = keys
+
+    def shape(self, *masks: tuple[int, ...]) -> tuple[int, ...]:
+        """Return that of all products."""
+        return (len(self._keys), *self._shape)
 
     def client(self, *s: RingArray) -> list[RingArray]:
         """Multiply S: each product is one that came before, times one more factor."""

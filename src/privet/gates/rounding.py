@@ -11,9 +11,10 @@ import numpy as np
 
 from privet.arithmetic.rings import Z8, Z64, Ring, RingArray, integers_modulo
 from privet.arithmetic.shares import Share
+from privet.gates.comparison import Comparison
 from privet.gates.gate import Gate, Later, alone
 from privet.gates.masked import Masked, lift, mask_one
-from privet.gates.threshold import Comparison, compare, one, step, usual_digits
+from privet.gates.threshold import compare, one, step, usual_digits
 from privet.runtime.counter import Counter
 from privet.runtime.dealer import Dealer
 from privet.runtime.party import Party
@@ -55,7 +56,7 @@ class RoundOff(Gate):
     def count(self, counter: Counter, x: Share, *, bits: int) -> Share:
         """Count the opening of low bits, and the remainders."""
         counter.open(x.to_ring(Z8))
-        counter.derive(x.ring, (1 << bits, *x.shape))
+        counter.derive(_Remainders(x.ring, bits), x.ring, x)
         return x
 
 
@@ -65,6 +66,10 @@ class _Remainders(Recipe):
     def __init__(self, ring: Ring, bits: int) -> None:
         self._ring = ring
         self._bits = bits
+
+    def shape(self, *masks: tuple[int, ...]) -> tuple[int, ...]:
+        """Return one for every c."""
+        return (1 << self._bits, *masks[0])
 
     def client(self, *s: RingArray) -> list[RingArray]:
         """Subtract S from every c."""

@@ -16,14 +16,16 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from privet.arithmetic import circle
-from privet.arithmetic.rings import Z64, RingArray
+from privet.arithmetic import circle, wide
+from privet.arithmetic.rings import Z64, Ring, RingArray
 from privet.arithmetic.shares import Share
 from privet.gates.gate import Gate
 from privet.gates.masked import Masked
 from privet.runtime.counter import Counter
 from privet.runtime.dealer import Dealer
 from privet.runtime.party import Party
+from privet.runtime.recipes import Half, Recipe
+from privet.runtime.runtime import Shape
 
 SCALE_BITS = 28
 """Fraction bits of the numbers that results are multiplied with."""
@@ -74,16 +76,7 @@ class Fourier(Gate):
         public_bits: int,
     ) -> Share:
         """Deal waves of the mask."""
-        multiples, drop = series[0].multiples, circle.BITS - dealt_bits
-        angle = _angle(x.mask.array, x.ring.bits)
-        waves = np.empty((2, len(multiples), angle.size), dtype=np.uint64)
-        for block in _blocks(angle.size):
-            for k, multiple in enumerate(multiples):
-                for wave, values in zip(
-                    waves, circle.waves(angle[block] * np.uint32(multiple)), strict=True
-                ):
-                    wave[k, block] = _rounded(values, drop).view(np.uint64)
-        dealer.deal(waves.reshape(2, len(multiples), *x.shape), Z64)
+        dealer.derive(_Waves(x.ring, series[0].multiples, dealt_bits), Z64, x.mask)
         return Share.unknown((len(series), *x.shape), Z64)
 
     def run(
@@ -133,8 +126,66 @@ class Fourier(Gate):
         public_bits: int,
     ) -> Share:
         """Count the waves."""
-        counter.derive(Z64, (2, len(series[0].multiples), *x.shape))
+        counter.derive(_Waves(x.ring, series[0].multiples, dealt_bits), Z64, x.mask)
         return Share.unknown((len(series), *x.shape), Z64)
+
+
+class _Waves(Recipe):
+    """Sines and cosines of multiples of a mask: (2, multiples, ...).
+
+    By the addition theorems, from those of S and of T. Products of the two have twice the bits,
+    and shares of them are modulo 2^128; what they drop then is off by less than a unit.
+    """
+
+    def __init__(self, whole: Ring, multiples: tuple[int, ...], dealt_bits: int) -> None:
+        self._whole, self._multiples, self._dealt_bits = whole, multiples, dealt_bits
+
+    def shape(self, *masks: Shape) -> Shape:
+        """Return one sine and one cosine for every multiple."""
+        return (2, len(self._multiples), *masks[0])
+
+    def shared(self, ring: Ring, *masks: Shape) -> list[tuple[Ring, Shape]]:
+        """Return two words for each of them."""
+        return [(Z64, (2, *self.shape(*masks)))]
+
+    def alone(self, *s: RingArray) -> RingArray:
+        """Round those of the mask."""
+        waves = self._waves(s[0])
+        for row in waves.reshape(2 * len(self._multiples), -1):
+            row[:] = _rounded(row, circle.BITS - self._dealt_bits)
+        return waves.reshape(self.shape(s[0].shape)).view(np.uint64)
+
+    def client(self, *s: RingArray) -> list[RingArray]:
+        """Return those of S with all their bits."""
+        return [wide.from_integers(self._waves(s[0]).reshape(self.shape(s[0].shape)))]
+
+    def rest(self, position: int, ring: Ring, array: RingArray, drawn: RingArray) -> RingArray:
+        """Subtract modulo 2^128."""
+        return wide.subtract(array, drawn)
+
+    def server(self, half: Half) -> RingArray:
+        """Multiply with those of T, and drop bits."""
+        t = half.t[0]
+        shared = half.shared[0].reshape(2, 2, len(self._multiples), -1)
+        result = np.empty(shared.shape[1:], dtype=np.uint64)
+        drop = 2 * circle.BITS - self._dealt_bits
+        for block in _blocks(t.size):
+            waves = self._waves(t.reshape(-1)[block])
+            for k in range(len(self._multiples)):
+                of_s, of_c = shared[:, 0, k, block], shared[:, 1, k, block]
+                sine, cosine = waves[:, k]
+                for row, (a, b) in zip(result, ((cosine, sine), (-sine, cosine)), strict=True):
+                    found = wide.add(wide.times(of_s, a), wide.times(of_c, b))
+                    row[k, block] = wide.drop_bits(found, drop, half.first)
+        return result.reshape(self.shape(t.shape))
+
+    def _waves(self, part: RingArray) -> Integers:
+        angle = _angle(part, self._whole.bits)
+        found = np.empty((2, len(self._multiples), angle.size), dtype=np.int64)
+        for block in _blocks(angle.size):
+            for k, multiple in enumerate(self._multiples):
+                found[:, k, block] = circle.waves(angle[block] * np.uint32(multiple))
+        return found
 
 
 def _blocks(count: int) -> list[slice]:

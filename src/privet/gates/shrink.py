@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 
 from privet.arithmetic.rings import Ring, RingArray, integers_modulo
 from privet.arithmetic.shares import Elements, Share
 from privet.gates.gate import Opening, OpeningGate
+from privet.gates.mask_bits import derive_quotient
 from privet.gates.masked import Masked, Meanwhile, unknown_masked
 from privet.runtime.counter import Counter
 from privet.runtime.dealer import Dealer
 from privet.runtime.party import Party
-from privet.runtime.recipes import Linear
 
 
 class Shrink(OpeningGate):
@@ -41,11 +40,7 @@ class Shrink(OpeningGate):
         kept = []
         for x, drop, ring in zip(values, bits, rings, strict=True):
             r = dealer.uniform(x.shape, _opened_ring(drop, ring))
-            # Of two halves each is shortened by itself, which may be off by one more unit.
-            recipe = Linear(ring, partial(_shortened, wide=r.ring, ring=ring))
-            kept.append(dealer.derive(recipe, ring, r))
-        if meanwhile is not None:
-            meanwhile(kept)
+            kept.append(derive_quotient(dealer, r, drop, ring))
         return [Masked(Elements.unknown(r.shape, r.ring), r) for r in kept]
 
     def run(
@@ -81,9 +76,9 @@ class Shrink(OpeningGate):
     ) -> tuple[Sequence[Share], list[Masked]]:
         """Count the opening, and what is left of the masks."""
         shapes = [(x.shape, drop, ring) for x, drop, ring in zip(values, bits, rings, strict=True)]
-        for shape, _, ring in shapes:
-            counter.derive(ring, shape)
         opened = [Share.unknown(s, _opened_ring(drop, ring)) for s, drop, ring in shapes]
+        for r, (_, drop, ring) in zip(opened, shapes, strict=True):
+            derive_quotient(counter, r, drop, ring)
         return opened, [unknown_masked(shape, ring) for shape, _, ring in shapes]
 
 

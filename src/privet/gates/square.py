@@ -26,9 +26,7 @@ class Square(Gate):
 
     def deal(self, dealer: Dealer, x: Lifted) -> Lifted:
         """Derive the products of masks."""
-        times = Product(x.ring, x.ring.multiply)
-        more = [dealer.derive(times, x.ring, x.masks[0], mask) for mask in x.masks]
-        return _unknown(x, tuple(more))
+        return _unknown(x, _derived(dealer, x))
 
     def run(self, party: Party, x: Lifted) -> Lifted:
         """Square what is public."""
@@ -48,8 +46,12 @@ class Square(Gate):
 
     def count(self, counter: Counter, x: Lifted) -> Lifted:
         """Count the products."""
-        counter.derive(x.ring, *[x.shape] * len(x.masks))
-        return _unknown(x, x.masks)
+        return _unknown(x, _derived(counter, x))
+
+
+def _derived(dealer: Dealer | Counter, x: Lifted) -> tuple[Elements, ...]:
+    times = Product(x.ring, x.ring.multiply)
+    return tuple(dealer.derive(times, x.ring, x.masks[0], m, kept=True) for m in x.masks)
 
 
 def _unknown(x: Lifted, more: tuple[Elements, ...]) -> Lifted:

@@ -11,66 +11,23 @@ factor (`step`): then products of these bits are dealt, and nothing is opened.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 
 import numpy as np
-import numpy.typing as npt
 
-from privet.arithmetic.rings import Z8, Ring, integers_modulo
-from privet.arithmetic.shares import Share
+from privet.arithmetic.rings import Z8, Ring, RingArray, integers_modulo
+from privet.arithmetic.shares import Elements, Share
+from privet.gates.comparison import Answers, Comparison, DigitTable
 from privet.gates.gate import Gate, Opening, OpeningGate
 from privet.gates.masked import Lifted, Masked
 from privet.runtime.counter import Counter
 from privet.runtime.dealer import Dealer
 from privet.runtime.party import Party
-from privet.runtime.runtime import Runtime
+from privet.runtime.recipes import Half, Recipe
+from privet.runtime.runtime import Runtime, Shape
 
 _LONGEST_DIGIT = 9
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Comparison:
-    """Whether values reach thresholds: shape (thresholds, *values).
-
-    Participants know which of the dealt bits the answer is, and whether it is inverted; the dealer
-    knows the bits. Neither knows the answer.
-    """
-
-    shape: tuple[int, ...]
-    digits: int
-    which: npt.NDArray[np.intp] | None = None
-    straight: npt.NDArray[np.bool_] | None = None
-    """Where the answer is the dealt bit; elsewhere it is the other one."""
-    bits: npt.NDArray[np.uint8] | None = None
-    """The dealt bits, (options, *shape)."""
-
-    @property
-    def options(self) -> int:
-        """How many bits are dealt for every answer."""
-        return 1 << (self.digits - 1)
-
-    def __getitem__(self, threshold: int) -> Comparison:
-        """Return the answers for one threshold, without that axis."""
-        return Comparison(
-            self.shape[1:],
-            self.digits,
-            None if self.which is None else self.which[threshold],
-            None if self.straight is None else self.straight[threshold],
-            None if self.bits is None else self.bits[:, threshold],
-        )
-
-    def of_values(self, chosen: slice) -> Comparison:
-        """Return the answers for some of the values, along their last axis."""
-        count = len(range(self.shape[-1])[chosen])
-        return Comparison(
-            (*self.shape[:-1], count),
-            self.digits,
-            None if self.which is None else self.which[..., chosen],
-            None if self.straight is None else self.straight[..., chosen],
-            None if self.bits is None else self.bits[..., chosen],
-        )
 
 
 class Compare(OpeningGate):
@@ -101,22 +58,11 @@ class Compare(OpeningGate):
         digits: int,
     ) -> Comparison:
         """Deal tables of digits, and draw the mask of their sum."""
-        r, kind = x.mask.array.reshape(-1), x.mask.array.dtype.type
-        for j, (start, length) in enumerate(_places(width, digits)):
-            value = (r >> kind(start)) & kind((1 << length) - 1)
-            options = np.arange(1 << length, dtype=r.dtype)[:, None]
-            table = (value > options).astype(np.uint8)
-            if j:
-                table += table
-                table += value == options
-            dealer.deal(table, _table_ring(j, digits))
-        top = ((r >> kind(width - 1)) & kind(1)).astype(np.uint8)
-        ring, shape = integers_modulo(digits), (len(thresholds), len(r))
+        top = _derive_tables(dealer, x, width, digits)
+        ring, shape = integers_modulo(digits), (len(thresholds), x.mask.size)
         rho = dealer.uniform(shape, ring)
-        k = np.arange(1 << (digits - 1), dtype=np.uint8)[:, None, None]
-        bits = ((k - rho.array) >> np.uint8(digits - 1)) & np.uint8(1)
-        found = (bits ^ top).reshape(len(k), len(thresholds), *x.shape)
-        return Comparison(found.shape[1:], digits, bits=found)
+        whole = (len(thresholds), *x.shape)
+        return Comparison(whole, digits, masks=(rho.reshape(*whole), top))
 
     def run(
         self,
@@ -158,10 +104,23 @@ class Compare(OpeningGate):
     ) -> tuple[Sequence[Share], Comparison]:
         """Count tables of digits, and the opening."""
         count = prod(x.shape)
-        for j, (_, length) in enumerate(_places(width, digits)):
-            counter.derive(_table_ring(j, digits), (1 << length, count))
+        top = _derive_tables(counter, x, width, digits)
         total = Share.unknown((len(thresholds), count), integers_modulo(digits))
-        return [total], Comparison((len(thresholds), *x.shape), digits)
+        shape = (len(thresholds), *x.shape)
+        return [total], Comparison(shape, digits, masks=(total.reshape(*shape), top))
+
+
+def _derive_tables(dealer: Dealer | Counter, x: Masked, width: int, digits: int) -> Elements:
+    """Derive the tables of digits; return the top bit of the masks."""
+    first, end = x.window or (0, x.ring.bits)
+    starts = [first + start for start, _ in _places(width, digits)]
+    place = first + width - 1
+    r = x.mask.reshape(-1)
+    carries, top = dealer.carries(r, starts, place if place < end else None)
+    for j, (start, (_, length)) in enumerate(zip(starts, _places(width, digits), strict=True)):
+        ring = _table_ring(j, digits)
+        dealer.derive(DigitTable(start, length, ring, lowest=not j), ring, r, carries[j])
+    return top.reshape(*x.shape)
 
 
 class Step(Gate):
@@ -185,9 +144,7 @@ class Step(Gate):
         """Deal bits, and their products with masks."""
         if not reached.shape[0]:
             return Share.unknown(x.shape, x.ring)
-        assert reached.bits is not None
-        bits = reached.bits.astype(x.ring.dtype)
-        dealer.deal(np.stack([bits, *(bits * mask.array for mask in x.masks)]), x.ring)
+        dealer.derive(_Products(reached, x), x.ring, *reached.masks, *x.masks)
         return Share.unknown(x.shape, x.ring)
 
     def run(
@@ -222,8 +179,35 @@ class Step(Gate):
         """Count bits, and their products."""
         if not reached.shape[0]:
             return Share.unknown(x.shape, x.ring)
-        counter.derive(x.ring, _dealt_shape(reached, x))
+        counter.derive(_Products(reached, x), x.ring, *reached.masks, *x.masks)
         return Share.unknown(x.shape, x.ring)
+
+
+class _Products(Recipe):
+    """The bits of a comparison, and their products with masks."""
+
+    def __init__(self, reached: Comparison, x: Lifted) -> None:
+        self._bits, self._ring = Answers(reached), x.ring
+        self._shape = _dealt_shape(reached, x)
+
+    def shape(self, *masks: Shape) -> Shape:
+        """Return that of the bits, once and for every mask."""
+        return self._shape
+
+    def client(self, *s: RingArray) -> list[RingArray]:
+        """Multiply what follows from S."""
+        bits = self._bits.of_s(*s[:2]).astype(self._ring.dtype)
+        return [np.stack([bits, *(bits * mask for mask in s[2:])])]
+
+    def server(self, half: Half) -> RingArray:
+        """Move the bits by T, and multiply out."""
+        moved, inverted = self._bits.moved(half.shared[0], *half.t[:2])
+        for k, mask in enumerate(half.t[2:], start=1):
+            moved[k] += moved[0] * mask
+        whole = [self._ring.array(int(half.first)), *(half.whole(k) for k in range(2, len(half.t)))]
+        for row, all_of_it in zip(moved, whole, strict=True):
+            np.subtract(all_of_it, row, out=row, where=inverted)
+        return moved
 
 
 def _dealt_shape(reached: Comparison, x: Lifted) -> tuple[int, ...]:

@@ -71,7 +71,7 @@ class Truncate(Gate):
     def count(self, counter: Counter, z: Share, *, bits: int) -> Share:
         """Count the opening, the wrap count and the sign."""
         counter.open(z)
-        counter.derive(Z32, z.shape, z.shape)
+        counter.deal(Z32, z.shape, z.shape)
         return z
 
 

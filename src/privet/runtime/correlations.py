@@ -15,6 +15,7 @@ from __future__ import annotations
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -22,12 +23,20 @@ from privet.arithmetic.prg import SEED_BYTES, fresh_seed
 from privet.arithmetic.rings import Ring, RingArray
 from privet.errors import CorrelationError, PeerMisbehavedError
 from privet.runtime.letters import ANNOUNCED
-from privet.runtime.seeds import START_BYTES, Start, draw_seeds
+from privet.runtime.seeds import (
+    START_BYTES,
+    START_OF_THREE_BYTES,
+    Start,
+    StartOfThree,
+    draw_seeds,
+    seeds_of_three,
+)
 from privet.transport.channel import Channel, Expected
 
 CLOSING = Expected(np.dtype(np.uint8), (0,))
 _START = Expected(np.dtype(np.uint8), (START_BYTES,))
-_NONCE = Expected(np.dtype(np.uint8), (SEED_BYTES,))
+_START_OF_THREE = Expected(np.dtype(np.uint8), (START_OF_THREE_BYTES,))
+NONCE = Expected(np.dtype(np.uint8), (SEED_BYTES,))
 
 
 class Tag:
@@ -45,7 +54,7 @@ class Sink(ABC):
     """Where the dealer puts what it sends: live connections, or a file for each participant."""
 
     @abstractmethod
-    def start(self) -> tuple[str, list[bytes]]:
+    def start(self) -> tuple[str, Any]:
         """Share a seed with each participant; return the dealing's name, and all seeds."""
 
     @abstractmethod
@@ -64,16 +73,16 @@ class Sink(ABC):
 class Source(ABC):
     """Where a participant gets what the dealer sent it."""
 
-    dealer: str | None = None
-    """The name of a dealer that is there."""
+    dealers: tuple[str, ...] = ()
+    """The names of dealers that are there."""
 
     @abstractmethod
-    def start(self, index: int) -> tuple[str, bytes]:
-        """Return what comes first: the name of the dealing, and the seed shared with the dealer."""
+    def start(self, index: int) -> tuple[str, list[bytes]]:
+        """Return what comes first: the name of the dealing, and the seeds shared with dealers."""
 
     @abstractmethod
-    def receive(self, expected: Expected, tag: int, step: str) -> RingArray:
-        """Return the next array, which must be that one."""
+    def receive(self, expected: Expected, tag: int, step: str, dealer: int = 0) -> RingArray:
+        """Return the next array of a dealer, which must be that one."""
 
 
 def check_number(number: int, index: int) -> None:
@@ -87,11 +96,11 @@ def check_number(number: int, index: int) -> None:
 class Undealt(Source):
     """No randomness, and no dealer: for programs that reveal shares, and compute nothing."""
 
-    def start(self, index: int) -> tuple[str, bytes]:
+    def start(self, index: int) -> tuple[str, list[bytes]]:
         """Return a seed of our own, of which nothing is drawn."""
-        return "none", fresh_seed()
+        return "none", [fresh_seed()]
 
-    def receive(self, expected: Expected, tag: int, step: str) -> RingArray:
+    def receive(self, expected: Expected, tag: int, step: str, dealer: int = 0) -> RingArray:
         """Return the end of the program, which is all that comes."""
         if expected != CLOSING:
             raise CorrelationError(f"{step}: needs randomness, and there is no dealer")
@@ -109,9 +118,9 @@ class LiveSink(Sink):
         self._parties = tuple(parties)
         self._ahead = ahead
 
-    def start(self) -> tuple[str, list[bytes]]:
+    def start(self) -> tuple[str, Any]:
         """Wait for every participant's nonce, and send it our part of its seed."""
-        nonces = [self._channel.receive(name, _NONCE).tobytes() for name in self._parties]
+        nonces = [self._channel.receive(name, NONCE).tobytes() for name in self._parties]
         starts, seeds = draw_seeds(nonces)
         for start in starts:
             self.send(start.number, np.frombuffer(start.pack(), dtype=np.uint8), 0)
@@ -121,10 +130,11 @@ class LiveSink(Sink):
         """Send, and then wait while every participant has plenty to take.
 
         To wait for the *fullest* would deadlock: it may be waiting for another participant, who
-        waits for us. The participants move in step, so none falls far behind the emptiest.
+        waits for us. The participants move in step, so none falls far behind the emptiest. Other
+        dealers do not count: they take all in at once.
         """
         self._channel.send(self._parties[party], array, tag)
-        self._channel.wait_for_room(self._ahead)
+        self._channel.wait_for_room(self._ahead, self._parties)
 
     def hear(self, party: int, tag: int) -> int:
         """Wait for what a participant announces."""
@@ -138,23 +148,32 @@ class LiveSink(Sink):
 
 
 class LiveSource(Source):
-    """The stream from the dealer."""
+    """The stream from the dealer, or one from each of three."""
 
-    def __init__(self, channel: Channel, dealer: str) -> None:
+    def __init__(self, channel: Channel, dealers: Sequence[str]) -> None:
         self._channel = channel
-        self.dealer: str = dealer
+        self.dealers = tuple(dealers)
 
-    def start(self, index: int) -> tuple[str, bytes]:
-        """Send a nonce, and make the seed of it and of what the dealer answers."""
+    def start(self, index: int) -> tuple[str, list[bytes]]:
+        """Send a nonce, and make seeds of it and of what is answered."""
         nonce = fresh_seed()
-        self._channel.send(self.dealer, np.frombuffer(nonce, dtype=np.uint8))
+        for dealer in self.dealers:
+            self._channel.send(dealer, np.frombuffer(nonce, dtype=np.uint8))
+        if len(self.dealers) > 1:
+            starts = [
+                StartOfThree.unpack(self.receive(_START_OF_THREE, 0, "start", k).tobytes())
+                for k in range(len(self.dealers))
+            ]
+            for each in starts:
+                check_number(each.number, index)
+            return starts[0].dealing, seeds_of_three(starts, nonce, self.dealers)
         start = Start.unpack(self.receive(_START, 0, "start").tobytes())
         check_number(start.number, index)
-        return start.dealing, start.seed(nonce)
+        return start.dealing, [start.seed(nonce)]
 
-    def receive(self, expected: Expected, tag: int, step: str) -> RingArray:
-        """Wait for the next array from the dealer."""
+    def receive(self, expected: Expected, tag: int, step: str, dealer: int = 0) -> RingArray:
+        """Wait for the next array from a dealer."""
         try:
-            return self._channel.receive(self.dealer, expected, tag)
+            return self._channel.receive(self.dealers[dealer], expected, tag)
         except PeerMisbehavedError as error:
             raise CorrelationError(str(error)) from None

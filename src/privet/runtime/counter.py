@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections import Counter as Tally
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any
 
-from privet.arithmetic.rings import Ring
+from privet.arithmetic.rings import Z1, Ring
 from privet.arithmetic.shares import Elements, Share
+from privet.runtime.carries import tree
 from privet.runtime.letters import ANNOUNCED, Letter
 from privet.runtime.opening import Link, Travel, merged
+from privet.runtime.recipes import Recipe
 from privet.runtime.runtime import Blind, Owned, Owners, Shape, Things
 
 
@@ -23,22 +25,23 @@ class Cost:
     online: int = 0
     """Bytes that participants send each other."""
     offline: int = 0
-    """Bytes of corrections from the dealer."""
+    """Bytes of corrections from the dealer, or dealers."""
+    between: int = 0
+    """Bytes that three dealers send each other."""
 
     def __add__(self, other: Cost) -> Cost:
-        return Cost(
-            self.rounds + other.rounds, self.online + other.online, self.offline + other.offline
-        )
+        return Cost(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
 
     def __mul__(self, times: int) -> Cost:
-        return Cost(self.rounds * times, self.online * times, self.offline * times)
+        return Cost(*(times * a for a in astuple(self)))
 
 
 class Counter(Blind):
     """Adds up what gates say that they cost, step by step."""
 
-    def __init__(self, n_parties: int, link: Link | None = None) -> None:
+    def __init__(self, n_parties: int, link: Link | None = None, dealers: int = 1) -> None:
         super().__init__(n_parties, link)
+        self._dealers = dealers
         self.steps: dict[str, Cost] = defaultdict(Cost)
         self.corrections = 0
         """How many messages of the dealer's all this takes."""
@@ -60,10 +63,31 @@ class Counter(Blind):
         travel = Travel(rings, lengths, self.n_parties, self.link)
         self.add(Cost(rounds=travel.rounds, online=travel.nbytes))
 
-    def derive(self, ring: Ring, *shapes: tuple[int, ...]) -> None:
+    def deal(self, ring: Ring, *shapes: tuple[int, ...]) -> None:
         """Count values that the dealer gives shares of, each in a message of its own."""
         self.corrections += len(shapes)
         self.add(Cost(offline=sum(Letter.of(ring, shape).nbytes for shape in shapes)))
+
+    def derive(self, recipe: Recipe, ring: Ring, *masks: Elements, kept: bool = False) -> Elements:
+        """Count a value that follows from masks, and what three dealers say to find it."""
+        shapes = [mask.shape for mask in masks]
+        shape = recipe.shape(*shapes)
+        self.deal(ring, shape)
+        if self._dealers > 1:
+            shared = [Letter.of(*each).nbytes for each in recipe.shared(ring, *shapes)]
+            self.add(Cost(between=sum(shared) + (1 + kept) * Letter.of(ring, shape).nbytes))
+        return Elements.unknown(shape, ring)
+
+    def carries(
+        self, mask: Elements, places: Sequence[int], bit: int | None = None
+    ) -> tuple[Elements, Elements]:
+        """Count what three dealers say to find carries."""
+        wanted = tuple(sorted({*places} - {0}))
+        if self._dealers > 1 and (wanted or bit):
+            self.add(Cost(between=tree(wanted, bit).nbytes(mask.size)))
+        shapes = (len(places), *mask.shape), mask.shape
+        carries, found = (Elements.unknown(shape, Z1) for shape in shapes)
+        return carries, found
 
     def publish(self, ring: Ring, shapes: Sequence[tuple[int, ...]]) -> None:
         """Count one round in which arrays go from their owners to all others."""

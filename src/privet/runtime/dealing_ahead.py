@@ -1,7 +1,7 @@
 """Correlations dealt ahead: a file for each participant, signed by the dealer, used once.
 
-    "PVCORR03", the length of the cover (4 bytes), the cover as JSON
-    frames: the seed, the corrections in order, a closing tag
+    "PVCORR04", the length of the cover (4 bytes), the cover as JSON
+    frames: the seed, or two, the corrections in order, a closing tag
     the dealer's signature of all that
 
 The cover says whose file it is, of which dealing, and what it was dealt for. The signature is made
@@ -18,21 +18,23 @@ import os
 import struct
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from pydantic import Field
 
 from privet.arithmetic.prg import SEED_BYTES
+from privet.arithmetic.replicated import HOLDERS
 from privet.arithmetic.rings import RingArray
 from privet.config import Checked
 from privet.errors import UnavailableError
 from privet.runtime.correlations import Sink
+from privet.runtime.fellows import Fellows
 from privet.runtime.seeds import draw_seeds_alone
 from privet.transport.frames import HEADER_BYTES, array_header
 from privet.transport.identity import SIGNATURE_BYTES, Identity
 
-MAGIC = b"PVCORR03"
+MAGIC = b"PVCORR04"
 LENGTH = struct.Struct("<I")
 CONTEXT = b"correlations dealt ahead: "
 """Goes before the digest that is signed, so that the signature stands for nothing else."""
@@ -49,8 +51,17 @@ class Cover(Checked):
     """Which of the participants it is."""
     certificate: Annotated[str, Field(pattern="^([0-9a-f]{2})+$")]
     """The dealer's."""
+    dealer: Annotated[int, Field(ge=0, lt=HOLDERS)] = 0
+    """Which of the dealers made it."""
+    dealers: Literal[1, 3] = 1
+    """How many dealers there are: of three, each has made a file for each participant."""
     terms: dict[str, Any]
     """What it was dealt for: for whoever uses it to compare."""
+
+    @property
+    def seed_bytes(self) -> int:
+        """How many bytes of seeds a file has: of three dealers, each has two for a participant."""
+        return SEED_BYTES * (1 if self.dealers == 1 else 2)
 
     def pack(self) -> bytes:
         """Return what a file starts with."""
@@ -58,15 +69,24 @@ class Cover(Checked):
         return MAGIC + LENGTH.pack(len(content)) + content
 
 
-def framing_bytes(participants: Sequence[str], identity: Identity, terms: Mapping[str, Any]) -> int:
-    """Return how many bytes the files of a dealing take beside corrections and their headers."""
-    covers = _covers("0" * 32, participants, identity, terms)
-    seed, closing = HEADER_BYTES + SEED_BYTES, HEADER_BYTES
-    return sum(len(cover.pack()) + seed + closing + SIGNATURE_BYTES for cover in covers)
+def framing_bytes(
+    participants: Sequence[str],
+    identity: Identity,
+    terms: Mapping[str, Any],
+    fellows: Fellows | None = None,
+) -> int:
+    """Return how many bytes a dealer's files take beside corrections and their headers."""
+    covers = _covers("0" * 32, participants, identity, terms, fellows)
+    frames = 2 * HEADER_BYTES + SIGNATURE_BYTES
+    return sum(len(cover.pack()) + cover.seed_bytes + frames for cover in covers)
 
 
 def _covers(
-    dealing: str, participants: Sequence[str], identity: Identity, terms: Mapping[str, Any]
+    dealing: str,
+    participants: Sequence[str],
+    identity: Identity,
+    terms: Mapping[str, Any],
+    fellows: Fellows | None,
 ) -> list[Cover]:
     return [
         Cover(
@@ -74,6 +94,8 @@ def _covers(
             participant=name,
             number=number,
             certificate=identity.certificate.hex(),
+            dealer=0 if fellows is None else fellows.number,
+            dealers=1 if fellows is None else 3,
             terms=dict(terms),
         )
         for number, name in enumerate(participants)
@@ -81,7 +103,10 @@ def _covers(
 
 
 class FileSink(Sink):
-    """A file for each participant, to be carried to it."""
+    """A file for each participant, to be carried to it.
+
+    One of three dealers draws seeds with its `fellows`, who write files of their own.
+    """
 
     def __init__(
         self,
@@ -89,11 +114,11 @@ class FileSink(Sink):
         participants: Sequence[str],
         identity: Identity,
         terms: Mapping[str, Any],
+        fellows: Fellows | None = None,
     ) -> None:
         self.paths = [Path(folder) / f"{name}{_SUFFIX}" for name in participants]
         self._identity = identity
-        self._dealing, self._seeds = draw_seeds_alone(len(participants))
-        self._covers = _covers(self._dealing, participants, identity, terms)
+        self._about = participants, identity, terms, fellows
         self._files: list[_Signed] = []
         try:
             for path in self.paths:
@@ -102,12 +127,21 @@ class FileSink(Sink):
             self.abandon()
             raise
 
-    def start(self) -> tuple[str, list[bytes]]:
-        """Write covers and seeds."""
-        for party, (cover, seed) in enumerate(zip(self._covers, self._seeds, strict=True)):
+    def start(self) -> tuple[str, Any]:
+        """Draw seeds; write covers and seeds."""
+        participants, *_, fellows = self._about
+        seeds: Any
+        if fellows is None:
+            dealing, seeds = draw_seeds_alone(len(participants))
+            written = seeds
+        else:
+            dealing, seeds = fellows.meet(len(participants), b"")
+            written = [b"".join(parts) for parts in zip(*seeds, strict=True)]
+        covers = _covers(dealing, *self._about)
+        for party, (cover, seed) in enumerate(zip(covers, written, strict=True)):
             self._files[party].write(cover.pack())
             self.send(party, np.frombuffer(seed, dtype=np.uint8), 0)
-        return self._dealing, self._seeds
+        return dealing, seeds
 
     def send(self, party: int, array: RingArray, tag: int) -> None:
         """Append an array to one participant's file."""

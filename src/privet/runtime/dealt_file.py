@@ -29,7 +29,6 @@ from privet.transport.identity import SIGNATURE_BYTES, fingerprint_of, has_signe
 NEW_DEALING = "ask the dealer for a new dealing"
 _LONGEST_COVER = 1 << 20
 _PIECE = 1 << 20
-_SEED = Expected(np.dtype(np.uint8), (SEED_BYTES,))
 
 
 class FileSource(Source):
@@ -48,7 +47,8 @@ class FileSource(Source):
             ) from None
         try:
             self.cover = self._check(fingerprint)
-            self._seed = self.receive(_SEED, 0, "start").tobytes()
+            seeds = Expected(np.dtype(np.uint8), (self.cover.seed_bytes,))
+            self._seed = self.receive(seeds, 0, "start").tobytes()
         except BaseException:
             self.close()
             raise
@@ -128,17 +128,18 @@ class FileSource(Source):
     def _complaint(self, problem: str) -> CorrelationError:
         return CorrelationError(f"{self.path}: {problem}")
 
-    def start(self, index: int) -> tuple[str, bytes]:
-        """Return the dealing's name and the seed of a file that was taken."""
+    def start(self, index: int) -> tuple[str, list[bytes]]:
+        """Return the dealing's name and the seed, or seeds, of a file that was taken."""
         assert self._taken, "a file is taken before its seed is used"
         check_number(self.cover.number, index)
-        return self.cover.dealing, self._seed
+        seeds = range(0, len(self._seed), SEED_BYTES)
+        return self.cover.dealing, [self._seed[k : k + SEED_BYTES] for k in seeds]
 
     def close(self) -> None:
         """Close the file."""
         self._file.close()
 
-    def receive(self, expected: Expected, tag: int, step: str) -> RingArray:
+    def receive(self, expected: Expected, tag: int, step: str, dealer: int = 0) -> RingArray:
         """Read the next array."""
         try:
             header = parse_header(self._file.read(HEADER_BYTES))

@@ -72,7 +72,7 @@ def addresses(
 ) -> Iterator[dict[str, list[Member]]]:
     """Yield where each member finds the others: directly, or through emulated links.
 
-    Listeners that are not of `names` are the dealer's.
+    Listeners that are not of `names` are dealers'.
     """
 
     def member(name: str, address: tuple[str, int]) -> Member:
@@ -97,9 +97,12 @@ def addresses(
             for called in range(calling)
         ]
         links = [Link(delay, rate) for _ in (names[:1] if network.shared else names)]
-        for dealer in found.keys() - set(names):
+        dealers = [name for name in found if name not in names]
+        for number, dealer in enumerate(dealers):
             if network.dealer_link == "own":
-                apart = [route(dealer, name, 0, 0) for name in names]
+                # Of two dealers, the one that calls has its bytes and the other's on its link.
+                called = [*names, *dealers[:number]]
+                apart = [route(dealer, name, 0, 0) for name in called]
                 stack.enter_context(emulate(apart, [Link(delay, rate)]))
             elif network.dealer_link == "shared":
                 # Where each participant has a link, the dealer's bytes take the receiver's.

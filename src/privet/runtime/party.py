@@ -224,16 +224,15 @@ class Party(Supplied):
     def announce(self, number: int | None, owner: int, what: str) -> int:
         """Tell a number to all other participants and the dealer, or hear it, and record it."""
         self.note(f"announce {what}")
-        dealer = self._source.dealer
+        dealers = self._source.dealers
         if owner == self.index:
             message = np.array([number], dtype=np.uint32)
-            if dealer is not None:
+            for dealer in dealers:
                 self._channel.send(dealer, message, self._tag.value)
             self._exchange(dict.fromkeys(self._peers, message), {})
         else:
             (message,) = self._exchange({}, {self.names[owner]: ANNOUNCED}).values()
-        told = self.names if dealer is None else (*self.names, dealer)
-        self.ledger.record(what, told, 1, self.step_name)
+        self.ledger.record(what, (*self.names, *dealers), 1, self.step_name)
         return int(message[0])
 
     def told(self, what: str, count: int) -> None:

@@ -1,9 +1,12 @@
 """How a value that is dealt follows from masks: in two steps, so that no dealer need know them all.
 
-A mask is S + T (for bits: XOR). With one dealer, T is nothing and S is all. With more, one of them,
-the *client*, knows S; the others, the *servers*, know T and have shares of S. What is dealt is a
-sum of products of something made from S and something made from T: the client makes the former and
-shares it, the servers multiply and add.
+A mask is S + T (for bits: XOR). With one dealer, T is nothing and S is all. With three, one of
+them, the *client*, knows S; the others, the *servers*, know T and have shares of S. What is dealt
+is a sum of products of something made from S and something made from T: the client makes the former
+and shares it, the servers multiply and add.
+
+S + T may wrap around, so the bits of a mask are not those of S and T. The carries between them are
+masks of one bit (`Dealer.carries`), of which S is, with one dealer, 0.
 """
 
 from __future__ import annotations
@@ -12,7 +15,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from privet.arithmetic.rings import Ring, RingArray
+from privet.runtime.runtime import Shape
 
 
 @dataclass(frozen=True, repr=False)
@@ -28,42 +34,55 @@ class Half:
     first: bool
     """Whether it is the first of them, who adds what follows from T alone."""
 
+    def whole(self, mask: int) -> RingArray:
+        """Return its share of a mask."""
+        return self.s[mask] + self.t[mask] if self.first else self.s[mask]
+
 
 class Recipe(ABC):
     """One value of some masks."""
 
     @abstractmethod
+    def shape(self, *masks: Shape) -> Shape:
+        """Return the shape of the value, by those of the masks."""
+
+    def shared(self, ring: Ring, *masks: Shape) -> list[tuple[Ring, Shape]]:
+        """Return rings and shapes of what the client shares; the value is in `ring`."""
+        return [(ring, self.shape(*masks))]
+
+    @abstractmethod
     def client(self, *s: RingArray) -> list[RingArray]:
-        """Return what is to be shared, from S of each mask; the first is the value if T is none."""
+        """Return what is to be shared, from S of each mask."""
 
     @abstractmethod
     def server(self, half: Half) -> RingArray:
         """Return a share of the value."""
 
+    def alone(self, *s: RingArray) -> RingArray:
+        """Return the value, if S is all of the masks."""
+        return self.client(*s)[0]
 
-class Linear(Recipe):
-    """The value is a linear function of the masks."""
-
-    def __init__(self, ring: Ring, function: Callable[..., RingArray]) -> None:
-        self._ring = ring
-        self._function = function
-
-    def client(self, *s: RingArray) -> list[RingArray]:
-        """Apply it to S."""
-        return [self._function(*s)]
-
-    def server(self, half: Half) -> RingArray:
-        """Add it, applied to T."""
-        (shared,) = half.shared
-        return self._ring.add(shared, self._function(*half.t)) if half.first else shared
+    def rest(self, position: int, ring: Ring, array: RingArray, drawn: RingArray) -> RingArray:
+        """Return a share of what the client made, where the other one was drawn."""
+        return ring.subtract(array, drawn)
 
 
 class Product(Recipe):
     """The value is a bilinear function of two masks, such as their product."""
 
-    def __init__(self, ring: Ring, function: Callable[[RingArray, RingArray], RingArray]) -> None:
+    def __init__(
+        self,
+        ring: Ring,
+        function: Callable[[RingArray, RingArray], RingArray],
+        shape: Callable[[Shape, Shape], Shape] = np.broadcast_shapes,
+    ) -> None:
         self._ring = ring
         self._function = function
+        self._shape = shape
+
+    def shape(self, *masks: Shape) -> Shape:
+        """Return that of the product."""
+        return self._shape(*masks)
 
     def client(self, *s: RingArray) -> list[RingArray]:
         """Multiply both S."""
@@ -71,7 +90,5 @@ class Product(Recipe):
 
     def server(self, half: Half) -> RingArray:
         """Multiply out (S + T)(S' + T')."""
-        (total,), s, t = half.shared, half.s, half.t
-        for pair in [(s[0], t[1]), (t[0], s[1]), (t[0], t[1])][: 3 if half.first else 2]:
-            total = self._ring.add(total, self._function(*pair))
-        return total
+        total = self._ring.add(half.shared[0], self._function(half.s[0], half.t[1]))
+        return self._ring.add(total, self._function(half.t[0], half.whole(1)))

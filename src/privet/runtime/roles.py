@@ -11,14 +11,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from privet.errors import ResultError
+from privet.arithmetic.replicated import HOLDERS
+from privet.errors import ParameterError, ResultError
 from privet.runtime.correlations import LiveSink, LiveSource, Source, Undealt
 from privet.runtime.counter import Counter
-from privet.runtime.dealer import Dealer
+from privet.runtime.dealer import Dealer, SoleDealer
 from privet.runtime.dealing_ahead import FileSink, framing_bytes
-from privet.runtime.dealt_file import FileSource
+from privet.runtime.dealt_files import DealtSource
+from privet.runtime.fellows import Fellows, SinkOfThree
 from privet.runtime.ledger import Ledger
 from privet.runtime.meter import Meter
+from privet.runtime.one_of_three import OneOfThree
 from privet.runtime.party import Party
 from privet.transport.channel import Channel
 from privet.transport.frames import HEADER_BYTES
@@ -40,14 +43,43 @@ class Record:
     peak_rss_mb: float
 
 
+@dataclass
+class Dealt:
+    """What dealing took."""
+
+    seconds: float
+    """Of computing."""
+    meter: Meter
+    """What was sent to other dealers, and received from them."""
+
+
+def check_dealers(count: int) -> int:
+    """Return how many dealers there are; raise ParameterError unless that is one or three."""
+    if count not in (1, HOLDERS):
+        raise ParameterError(f"dealers: there are one or three, not {count}")
+    return count
+
+
+def dealer_names(count: int) -> tuple[str, ...]:
+    """Return what one dealer is called, or three."""
+    return (DEALER,) if count == 1 else tuple(f"{DEALER}{k + 1}" for k in range(count))
+
+
 def bytes_ahead(
-    program: Program, names: Sequence[str], identity: Identity, terms: Mapping[str, Any]
+    program: Program,
+    names: Sequence[str],
+    identity: Identity,
+    terms: Mapping[str, Any],
+    fellows: Fellows | None = None,
 ) -> int:
-    """Return how much room the files of a program take, all together, by counting it through."""
+    """Return how much room a dealer's files take, all together, by counting the program through.
+
+    Of three dealers, each writes about a third of that.
+    """
     counter = Counter(len(names))
     program(counter, None)
     corrections = counter.total.offline + HEADER_BYTES * counter.corrections
-    return corrections + framing_bytes(names, identity, terms)
+    return corrections + framing_bytes(names, identity, terms, fellows)
 
 
 def deal_ahead(
@@ -57,18 +89,41 @@ def deal_ahead(
     identity: Identity,
     terms: Mapping[str, Any],
     on_progress: OnProgress | None = None,
+    fellows: Fellows | None = None,
 ) -> list[Path]:
-    """Run a program as the dealer, before anybody is there; return each participant's file."""
-    sink = FileSink(folder, names, identity, terms)
+    """Run a program as the dealer, before anybody is there; return each participant's file.
+
+    One of three dealers does so with its fellows.
+    """
+    paths, _ = deal_ahead_metered(program, names, folder, identity, terms, on_progress, fellows)
+    return paths
+
+
+def deal_ahead_metered(
+    program: Program,
+    names: Sequence[str],
+    folder: str | Path,
+    identity: Identity,
+    terms: Mapping[str, Any],
+    on_progress: OnProgress | None = None,
+    fellows: Fellows | None = None,
+) -> tuple[list[Path], Dealt]:
+    """Do what `deal_ahead` does; return also what it took."""
+    started = time.thread_time()
+    sink = FileSink(folder, names, identity, terms, fellows)
     try:
-        dealer = Dealer(len(names), sink)
+        dealer: Dealer
+        if fellows is None:
+            dealer = SoleDealer(len(names), sink)
+        else:
+            dealer = OneOfThree(len(names), sink, fellows)
         dealer.on_progress = on_progress
         program(dealer, None)
         dealer.close()
     except BaseException:
         sink.abandon()
         raise
-    return sink.paths
+    return sink.paths, Dealt(time.thread_time() - started, dealer.meter)
 
 
 def run_party(
@@ -77,13 +132,14 @@ def run_party(
     names: Sequence[str],
     data: Any,
     channel: Channel,
-    correlations: FileSource | Undealt | None = None,
+    correlations: DealtSource | Undealt | None = None,
     on_progress: OnProgress | None = None,
+    dealers: Sequence[str] = (DEALER,),
 ) -> Record:
-    """Run a program as one participant, with a live dealer, a file that was taken, or none."""
+    """Run a program as one participant, with live dealers, a file that was taken, or none."""
     with contextlib.ExitStack() as stack:
         stack.enter_context(channel)
-        source: Source = LiveSource(channel, DEALER)
+        source: Source = LiveSource(channel, dealers)
         if correlations is not None:
             source = stack.enter_context(contextlib.closing(correlations))
         party = Party(index, names, channel, source)
@@ -106,13 +162,26 @@ def peak_rss_mb() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e6
 
 
-def run_dealer(program: Program, names: Sequence[str], channel: Channel) -> float:
-    """Run a program as the dealer, and return the seconds of computing that it took."""
+def run_dealer(
+    program: Program,
+    names: Sequence[str],
+    channel: Channel,
+    dealers: Sequence[str] = (DEALER,),
+) -> Dealt:
+    """Run a program as the dealer, or one of three, and return what that took."""
     started = time.thread_time()
     with channel:
         channel.where = lambda: "start"
-        dealer = Dealer(len(names), LiveSink(channel, names))
+        dealer = dealer_of(names, channel, dealers)
         channel.where = lambda: dealer.step_name
         program(dealer, None)
         dealer.close()
-    return time.thread_time() - started
+    return Dealt(time.thread_time() - started, dealer.meter)
+
+
+def dealer_of(names: Sequence[str], channel: Channel, dealers: Sequence[str]) -> Dealer:
+    """Return the dealer that a channel belongs to, once all have its part of their seeds."""
+    if len(dealers) == 1:
+        return SoleDealer(len(names), LiveSink(channel, names))
+    fellows = Fellows(dealers.index(channel.name), dealers, channel)
+    return OneOfThree(len(names), SinkOfThree(channel, names, fellows), fellows)

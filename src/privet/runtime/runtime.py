@@ -153,6 +153,10 @@ class Runtime(ABC):
     def opened(self, values: RingArray, ring: Ring) -> Elements:
         """Return values that everybody knows as if they had been opened: to participants alone."""
 
+    def no_mask(self, shape: Shape, ring: Ring) -> Elements:
+        """Return zeros, as the mask of what everybody knows."""
+        return Elements(np.broadcast_to(ring.zeros(()), shape), ring)
+
     @abstractmethod
     def share_each(self, values: Owned, owners: Owners, shape: Shape, ring: Ring) -> Share:
         """Return shares, side by side, of arrays each of which one participant has.
@@ -213,6 +217,10 @@ class Runtime(ABC):
         self._slots[kind, path] += 1
         self._tag.note(self.step_name, str(tuple(place)), shape, ring)
         return place
+
+    def _dealers_turn(self, role: int) -> int:
+        """Return which of three dealers has a role: another one with every table."""
+        return ((self._path[0] if self._path else 0) + role) % 3
 
     def _next_turn(self, nbytes: int) -> int:
         """Return who gets the next correction: whoever has got the fewest bytes so far."""

@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from privet.arithmetic.prg import SEED_BYTES, derive_seed, fresh_seed
 from privet.errors import CorrelationError
 
-_NAME_BYTES = 16
+NAME_BYTES = 16
 _CHECK_BYTES = 16
-START_BYTES = _NAME_BYTES + 4 + SEED_BYTES + _CHECK_BYTES
+START_BYTES = NAME_BYTES + 4 + SEED_BYTES + _CHECK_BYTES
+START_OF_THREE_BYTES = NAME_BYTES + 4 + 2 * (SEED_BYTES + _CHECK_BYTES)
 
 
 @dataclass(frozen=True, repr=False)
@@ -36,7 +37,7 @@ class Start:
 
     def seed(self, nonce: bytes) -> bytes:
         """Return the seed; raise CorrelationError if the dealer had another nonce."""
-        seed = _join(self.part, nonce)
+        seed = join_nonce(self.part, nonce)
         if self.check != _check(seed):
             raise CorrelationError(
                 "the dealer's randomness was made with another nonce than ours: order it anew"
@@ -51,16 +52,87 @@ class Start:
     @classmethod
     def unpack(cls, content: bytes) -> Start:
         """Return what was sent, of START_BYTES bytes."""
-        name, rest = content[:_NAME_BYTES], content[_NAME_BYTES:]
+        name, rest = content[:NAME_BYTES], content[NAME_BYTES:]
         part, check = rest[4 : 4 + SEED_BYTES], rest[4 + SEED_BYTES :]
         return cls(name.hex(), int.from_bytes(rest[:4], "little"), part, check)
 
 
+@dataclass(frozen=True, repr=False)
+class StartOfThree:
+    """What comes first from one of three dealers, to one participant: two of its three seeds."""
+
+    dealing: str
+    number: int
+    """Which participant it is for."""
+    seeds: tuple[bytes, bytes]
+    """Two parts of seeds, to be joined with the participant's nonce."""
+    checks: tuple[bytes, bytes]
+
+    @classmethod
+    def of(cls, dealing: str, number: int, parts: Sequence[bytes], nonce: bytes) -> StartOfThree:
+        """Return what a participant with that nonce is sent."""
+        one, other = parts
+        checks = _check(join_nonce(one, nonce)), _check(join_nonce(other, nonce))
+        return cls(dealing, number, (one, other), checks)
+
+    def pack(self) -> bytes:
+        """Return it as it is sent."""
+        name, number = bytes.fromhex(self.dealing), self.number.to_bytes(4, "little")
+        return name + number + b"".join((*self.seeds, *self.checks))
+
+    @classmethod
+    def unpack(cls, content: bytes) -> StartOfThree:
+        """Return what was sent, of START_OF_THREE_BYTES bytes."""
+        name, rest = content[:NAME_BYTES], content[NAME_BYTES + 4 :]
+        number = int.from_bytes(content[NAME_BYTES : NAME_BYTES + 4], "little")
+        seeds, checks = rest[: 2 * SEED_BYTES], rest[2 * SEED_BYTES :]
+        return cls(
+            name.hex(),
+            number,
+            (seeds[:SEED_BYTES], seeds[SEED_BYTES:]),
+            (checks[:_CHECK_BYTES], checks[_CHECK_BYTES:]),
+        )
+
+
+def seeds_of_three(
+    starts: Sequence[StartOfThree], nonce: bytes, dealers: Sequence[str]
+) -> list[bytes]:
+    """Return a participant's three seeds; raise CorrelationError unless all dealers agree.
+
+    Dealer k has the seeds k and k + 1, so each seed comes from two of them.
+    """
+    found = []
+    parts = same_seeds([start.seeds for start in starts], dealers)
+    for k, start in enumerate(starts):
+        before = starts[k - 1]
+        names = f"{dealers[k]} and {dealers[k - 1]}"
+        if start.dealing != before.dealing:
+            raise CorrelationError(f"{names} take part in two dealings: start all dealers anew")
+        seed = join_nonce(parts[k], nonce)
+        if not start.checks[0] == before.checks[1] == _check(seed):
+            raise CorrelationError(
+                f"the randomness of {names} was made with another nonce than ours: order it anew"
+            )
+        found.append(seed)
+    return found
+
+
+def same_seeds(told: Sequence[Sequence[bytes]], dealers: Sequence[str]) -> list[bytes]:
+    """Return three seeds, of which dealer k has told us k and k + 1; raise if two differ."""
+    for k, (own, _) in enumerate(told):
+        if own != told[k - 1][1]:
+            raise CorrelationError(
+                f"{dealers[k]} and {dealers[k - 1]} should have the same seed for us, and do not: "
+                "one of them is at fault; ask both, and start all anew"
+            )
+    return [own for own, _ in told]
+
+
 def draw_seeds(nonces: Sequence[bytes]) -> tuple[list[Start], list[bytes]]:
     """Draw the dealer's parts; return what each participant is sent, and all seeds."""
-    name = derive_seed(fresh_seed(), f"dealing {b''.join(nonces).hex()}")[:_NAME_BYTES]
+    name = derive_seed(fresh_seed(), f"dealing {b''.join(nonces).hex()}")[:NAME_BYTES]
     parts = [fresh_seed() for _ in nonces]
-    seeds = [_join(part, nonce) for part, nonce in zip(parts, nonces, strict=True)]
+    seeds = [join_nonce(part, nonce) for part, nonce in zip(parts, nonces, strict=True)]
     starts = [
         Start(name.hex(), number, part, _check(seed))
         for number, (part, seed) in enumerate(zip(parts, seeds, strict=True))
@@ -75,7 +147,7 @@ def draw_seeds_alone(n_parties: int) -> tuple[str, list[bytes]]:
     """
     seeds = [fresh_seed() for _ in range(n_parties)]
     whole = hashlib.sha256(b"".join(seeds)).digest()
-    return derive_seed(whole, "dealing")[:_NAME_BYTES].hex(), seeds
+    return derive_seed(whole, "dealing")[:NAME_BYTES].hex(), seeds
 
 
 def mark_of(seed: bytes) -> str:
@@ -83,7 +155,8 @@ def mark_of(seed: bytes) -> str:
     return derive_seed(seed, "used")[:_CHECK_BYTES].hex()
 
 
-def _join(part: bytes, nonce: bytes) -> bytes:
+def join_nonce(part: bytes, nonce: bytes) -> bytes:
+    """Return a seed, made of a dealer's part and a participant's."""
     return derive_seed(part, f"nonce {nonce.hex()}")
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from privet.arithmetic.prg import Prg, derive_seed
+from privet.arithmetic.prg import Prg, Sum, derive_seed
 from privet.arithmetic.rings import Z64, Ring, RingArray
 from privet.arithmetic.shares import Share
+from privet.runtime.carries import SECOND
 from privet.runtime.correlations import CLOSING, Source
 from privet.runtime.letters import Letter
 from privet.runtime.opening import Link
@@ -21,10 +22,11 @@ class Supplied(Runtime):
         super().__init__(n_parties, link)
         self.index = index
         self._source = source
-        dealing, seed = source.start(index)
+        dealing, seeds = source.start(index)
         self.note(dealing)
-        self._shared = Prg(derive_seed(seed, "shares"))
-        self._private = Prg(derive_seed(seed, "private"))
+        self._dealers = len(seeds)
+        self._shared = Sum(Prg(derive_seed(seed, "shares")) for seed in seeds)
+        self._private = Sum(Prg(derive_seed(seed, "private")) for seed in seeds)
         self._ended_early = False
 
     def uniform(self, shape: tuple[int, ...], ring: Ring) -> Share:
@@ -38,7 +40,8 @@ class Supplied(Runtime):
         part = self._shared.uniform(place, shape, ring)
         letter = Letter.of(ring, shape)
         if self._next_turn(letter.nbytes) == self.index:
-            message = self._source.receive(letter.kind, self._tag.value, self.step_name)
+            sender = self._dealers_turn(SECOND) if self._dealers > 1 else 0
+            message = self._source.receive(letter.kind, self._tag.value, self.step_name, sender)
             traffic = self.meter.offline[self.step_name]
             traffic.messages += 1
             traffic.received += message.nbytes
@@ -61,7 +64,8 @@ class Supplied(Runtime):
         self._ended_early = True
 
     def finish(self) -> None:
-        """Check that the dealer has come to the same end."""
-        if self._ended_early and self._source.dealer is None:
+        """Check that the dealers have come to the same end."""
+        if self._ended_early and not self._source.dealers:
             return
-        self._source.receive(CLOSING, self._tag.value, "end of the program")
+        for dealer in range(self._dealers):
+            self._source.receive(CLOSING, self._tag.value, "end of the program", dealer)

@@ -15,7 +15,7 @@ from privet.arithmetic.rings import Z64, Ring, RingArray
 from privet.arithmetic.shares import Share
 from privet.arrays import BucketArray, FloatArray, IndexArray
 from privet.errors import ParameterError
-from privet.gates.histogram import Shelf
+from privet.gates.indicators import Shelf
 from privet.gates.outcomes import owned_share
 from privet.runtime.runtime import Runtime
 from privet.terms.cuts import Cuts
@@ -127,6 +127,8 @@ class Suite(ABC):
     """Whether it learns one score a sample alone: a number, or one of two classes."""
     explains: ClassVar[bool] = False
     """Whether it can derive what features contribute to scores."""
+    several_dealers: ClassVar[bool] = False
+    """Whether three dealers can deal for it, none of whom knows a mask."""
     publishes: ClassVar[bool] = False
     """Whether it publishes masked indicators, which can be kept for another training."""
     cuts: ClassVar[tuple[Cuts, ...]] = ("hidden",)

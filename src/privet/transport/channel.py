@@ -8,7 +8,7 @@ receive, so two participants may send each other arrays of any size at the same 
     receive(peer, dtype, shape, tag)     wait for the next array of a peer, which must be that one
     exchange(arrays, expected, tag)      send to some, then receive from some: one round
     flush()                              wait until all that was handed over has left
-    wait_for_room(limit)                 wait until little enough waits for some peer
+    wait_for_room(limit, peers)          wait until little enough waits for one of some peers
     close()                              say goodbye, and stay until the peers have said it, too
     abort()                              hang up: peers find out at once
 
@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -85,8 +85,8 @@ class Channel(ABC):
         """Return how many bytes are handed over for a peer and have not left yet."""
 
     @abstractmethod
-    def wait_for_room(self, limit: int) -> None:
-        """Wait until the backlog of some peer, any of them, is at most `limit`."""
+    def wait_for_room(self, limit: int, peers: Sequence[str]) -> None:
+        """Wait until the backlog of one of these peers, any of them, is at most `limit`."""
 
     @abstractmethod
     def close(self) -> None:

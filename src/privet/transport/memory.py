@@ -94,11 +94,11 @@ class MemoryChannel(Channel):
         with self._hub.changed:
             return self._waiting(peer)
 
-    def wait_for_room(self, limit: int) -> None:
-        """Wait until some peer has taken enough out of its mailbox."""
+    def wait_for_room(self, limit: int, peers: Sequence[str]) -> None:
+        """Wait until one of these peers has taken enough out of its mailbox."""
         with self._hub.changed:
-            while all(self._waiting(peer) > limit for peer in self.peers):
-                for peer in self.peers:
+            while all(self._waiting(peer) > limit for peer in peers):
+                for peer in peers:
                     if peer in self._hub.closed:
                         self._lose(peer, self._at())
                 self._hub.changed.wait()

@@ -132,9 +132,9 @@ class SocketChannel(Channel):
             due = [link for link in self._links.values() if link.outgoing]
             self._wait(lambda: not any(link.outgoing for link in due), due, expected=None)
 
-    def wait_for_room(self, limit: int) -> None:
-        """Wait until the backlog of some peer is at most `limit`."""
-        links = list(self._links.values())
+    def wait_for_room(self, limit: int, peers: Sequence[str]) -> None:
+        """Wait until the backlog of one of these peers is at most `limit`."""
+        links = [self._links[peer] for peer in peers]
         with self._lock:
             self._wait(
                 lambda: any(link.outgoing_bytes <= limit for link in links),

@@ -12,13 +12,14 @@ import numpy as np
 
 from privet.arithmetic.rings import integers_modulo
 from privet.arithmetic.shares import Share, concatenate, stack
+from privet.gates.comparison import Comparison
 from privet.gates.masked import Lifted, Masked, combine, constant, lift, mask, mask_one, signed_lift
 from privet.gates.outcomes import owned_share
 from privet.gates.pick import pick
 from privet.gates.polynomial import polynomial
 from privet.gates.series import Integers
 from privet.gates.square import square
-from privet.gates.threshold import Comparison, step
+from privet.gates.threshold import step
 from privet.gates.truncate import drop_bits
 from privet.runtime.runtime import Runtime
 from privet.suites.masked.bounds import Bounds

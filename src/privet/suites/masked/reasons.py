@@ -11,12 +11,12 @@ from functools import partial
 
 import numpy as np
 
-from privet.arithmetic.rings import Z32, Z64, integers_modulo
+from privet.arithmetic.rings import Z1, Z32, Z64, integers_modulo
 from privet.arithmetic.shapley import ring_shapley, whole_weights
 from privet.arithmetic.shares import Elements, Share, concatenate, stack
 from privet.arrays import IndexArray
 from privet.gates.masked import Masked, combine, lift, mask, signed_lift
-from privet.gates.outcomes import Z1, leaf_lookup, owned_share
+from privet.gates.outcomes import leaf_lookup, owned_share
 from privet.gates.polynomial import polynomial
 from privet.gates.shrink import shrink
 from privet.gates.truncate import drop_bits

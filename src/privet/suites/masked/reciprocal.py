@@ -18,10 +18,11 @@ import numpy as np
 from privet.arithmetic.exact import nearest
 from privet.arithmetic.rings import Ring
 from privet.arithmetic.shares import Share
+from privet.gates.comparison import Comparison
 from privet.gates.masked import Lifted, Masked, lift
 from privet.gates.reciprocal_series import reciprocal_series
 from privet.gates.series import SCALE_BITS, Integers, fourier
-from privet.gates.threshold import Comparison, compare, step
+from privet.gates.threshold import compare, step
 from privet.gates.truncate import drop_bits
 from privet.runtime.runtime import Runtime
 from privet.suites.masked.scales import DEALT_BITS, Z_BITS, Scales

@@ -1,7 +1,6 @@
 """What is done sample by sample: derivatives, sums up to the cuts, splits, and scores.
 
-This half of a level sees rows and knows no score of a cut. It hands sums to the other half
-(`cuts`), and gets back a test, and at a table's end leaf values.
+This half sees rows and no score of a cut. It hands sums to `cuts`, and gets a test, or leaf values.
 """
 
 from __future__ import annotations
@@ -11,11 +10,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from privet.arithmetic.rings import Ring, integers_modulo
+from privet.arithmetic.rings import Z1, Ring, integers_modulo
 from privet.arithmetic.shares import Elements, Share, stack
 from privet.arrays import Indices
 from privet.gates.gate import Later, alone
-from privet.gates.histogram import Indicators, Products, histogram
+from privet.gates.histogram import Products, histogram
+from privet.gates.indicators import Indicators
 from privet.gates.masked import (
     Masked,
     Meanwhile,
@@ -25,7 +25,7 @@ from privet.gates.masked import (
     mask_one,
     signed_lift,
 )
-from privet.gates.outcomes import Z1, keep, leaf_lookup, owned_share
+from privet.gates.outcomes import keep, leaf_lookup, owned_share
 from privet.gates.polynomial import polynomial
 from privet.gates.shrink import shrink
 from privet.gates.sigmoid_series import LARGEST_SCORE, SCORE_BITS, sigmoid_series

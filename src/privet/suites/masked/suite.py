@@ -10,13 +10,13 @@ import numpy as np
 
 from privet.arithmetic.fixed_point import FixedPoint
 from privet.arithmetic.limbs import LimbMatrix
-from privet.arithmetic.rings import Z64, Ring, RingArray
+from privet.arithmetic.rings import Z1, Z64, Ring, RingArray
 from privet.arithmetic.shares import Share
 from privet.arrays import FloatArray, IndexArray, Indices
 from privet.errors import ParameterError
-from privet.gates.histogram import publish
+from privet.gates.indicators import publish
 from privet.gates.masked import mask, mask_one, signed_lift
-from privet.gates.outcomes import Z1, leaf_lookup, owned_share
+from privet.gates.outcomes import leaf_lookup, owned_share
 from privet.gates.reciprocal_series import reciprocal_series
 from privet.gates.sigmoid_series import LARGEST_SCORE, SCORE_BITS, coefficients
 from privet.gates.softplus_series import softplus_coefficients
@@ -48,6 +48,7 @@ class MaskedSuite(Suite):
     explains = True
     has_validation = True
     has_gain = True
+    several_dealers = True
     publishes = True
     cuts = ("rounded", "exact", "hidden")
 

@@ -20,10 +20,12 @@ import numpy.typing as npt
 
 from privet.arithmetic.rings import Z8, integers_modulo
 from privet.arithmetic.shares import Share, concatenate, stack
+from privet.gates.comparison import Comparison
+from privet.gates.gate import Later, alone, together
 from privet.gates.lookup import lookup, lookup_size
-from privet.gates.masked import Lifted, Masked, combine, mask
-from privet.gates.rounding import exact_quotient
-from privet.gates.threshold import Comparison, compare, one, step, usual_digits
+from privet.gates.masked import Lifted, Masked, mask
+from privet.gates.rounding import borrowing, exact_quotient
+from privet.gates.threshold import compare, one, step, usual_digits
 from privet.gates.veil import veil
 from privet.runtime.runtime import Runtime
 
@@ -148,7 +150,8 @@ def best(
 def _wins(runtime: Runtime, score: Masked, sizes: Sizes) -> Share:
     """Count each candidate's wins in its group, over Z8."""
     first, second = _all_pairs(sizes)
-    reached = _compared(runtime, _differences(score, first, second), usual_digits(score.ring.bits))
+    comparing = _comparing(_differences(score, first, second), usual_digits(score.ring.bits))
+    reached = alone(runtime, comparing)
     bits = step(runtime, reached, one(runtime, first.shape, Z8), factors=(0, 1))
     if not bits.known:
         return Share.unknown(score.shape, Z8)
@@ -168,20 +171,18 @@ def _final(runtime: Runtime, scores: Share, load: Share, score_drop: int = 0) ->
     with runtime.step("enter"):
         (score,) = mask(runtime, scores)
     with runtime.step("compare"):
-        compared = _differences(score, first, second)
+        comparing = _comparing(_differences(score, first, second), _FINAL_DIGITS)
         if score_drop:
             # By half a unit, so that it is the nearest one, and what was rounded below zero is not.
             raised = score + (1 << (score_drop - 1))
-            compared = combine(concatenate, compared, raised.low_bits(score_drop))
-        reached = _compared(runtime, compared, _FINAL_DIGITS)
-        if score_drop:
-            borrowed = reached.of_values(slice(len(first), None))
+            reached, borrowed = together(runtime, comparing, borrowing(raised, score_drop))
             rounded = exact_quotient(runtime, raised, score_drop, borrowed).to_ring(CARRIED)
             load = concatenate([load, rounded.reshape(1, -1)])
+        else:
+            reached = alone(runtime, comparing)
         if not len(first):
             return load
-        pairs = reached.of_values(slice(len(first)))[0]
-        veils = veil(runtime, pairs, rows=len(load), ring=CARRIED)
+        veils = veil(runtime, reached[0], rows=len(load), ring=CARRIED)
     if not load.known:
         return load
     carried = load.part.copy()
@@ -195,10 +196,10 @@ def _differences(score: Masked, first: Indices, second: Indices) -> Masked:
     return score.map(lambda x: x[first] - x[second])
 
 
-def _compared(runtime: Runtime, differences: Masked, digits: int) -> Comparison:
-    """Return which differences are at least zero."""
+def _comparing(differences: Masked, digits: int) -> Later[Comparison]:
+    """Find, with an opening, which differences are at least zero."""
     width = differences.ring.bits
-    return compare(runtime, differences, thresholds=(0,), width=width, digits=digits)
+    return compare.later(differences, thresholds=(0,), width=width, digits=digits)
 
 
 @lru_cache(maxsize=16)

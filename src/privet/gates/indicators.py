@@ -1,0 +1,211 @@
+"""Which samples lie left of each cut: matrices that only their owners know, published masked.
+
+Owner l has an indicator matrix M over its features' cuts: M[j, b, i] is 1 if sample i of feature j
+lies in bucket b or below. It publishes E = M - A once, with A known to it and to dealers.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from privet.arithmetic.limbs import LimbMatrix
+from privet.arithmetic.replicated import parts_of
+from privet.arithmetic.rings import Ring, RingArray
+from privet.arrays import BucketArray, Indices
+from privet.gates.gate import Gate
+from privet.runtime.counter import Counter
+from privet.runtime.dealer import Dealer
+from privet.runtime.party import Party
+from privet.runtime.runtime import Shape
+
+
+class Sorted:
+    """Samples in the order of one feature's buckets, so that sums up to a cut are running sums."""
+
+    def __init__(self, bucket: BucketArray, cuts: int) -> None:
+        self._bucket = bucket
+        self._order = np.argsort(bucket, kind="stable")
+        self._ends = np.searchsorted(bucket[self._order], np.arange(cuts), side="right")
+
+    def of(self, rows: Indices) -> Sorted:
+        """Return some of the samples, sorted."""
+        return Sorted(self._bucket[rows], len(self._ends))
+
+    def sums(self, vectors: RingArray) -> RingArray:
+        """Return the sums of vectors, (K, N), up to each cut: (C, K)."""
+        running = np.zeros((len(vectors), vectors.shape[1] + 1), dtype=vectors.dtype)
+        for total, vector in zip(running, vectors, strict=True):
+            np.cumsum(vector[self._order], dtype=vectors.dtype, out=total[1:])
+        found: RingArray = running[:, self._ends].T
+        return found
+
+
+@dataclass(frozen=True, repr=False)
+class Indicators:
+    """Indicator matrices of all features: E at participants, A, or parts of it, at dealers."""
+
+    cuts: tuple[int, ...]
+    """How many rows each feature has."""
+    matrices: tuple[LimbMatrix, ...] = ()
+    """(C, N), for C cuts of all features; of two parts, if we have so many. A counter has none."""
+    sorted: dict[int, Sorted] = field(default_factory=dict)
+    """The samples in the order of our own features, by feature."""
+
+    @cached_property
+    def places(self) -> list[slice]:
+        """Where each feature's rows are."""
+        ends = np.cumsum(self.cuts).tolist()
+        return [slice(end - count, end) for end, count in zip(ends, self.cuts, strict=True)]
+
+    def of(self, samples: Indices, features: Indices) -> Indicators:
+        """Return those of some samples and features."""
+        chosen = np.arange(len(self.cuts))[features].tolist()
+        return Indicators(
+            tuple(self.cuts[j] for j in chosen),
+            tuple(matrix.part(self._rows(features), samples) for matrix in self.matrices),
+            {k: self.sorted[j].of(samples) for k, j in enumerate(chosen) if j in self.sorted},
+        )
+
+    def _rows(self, features: Indices) -> Indices:
+        """Return the matrix's rows of some features."""
+        if isinstance(features, slice):
+            return slice(None)
+        return np.flatnonzero(np.isin(np.repeat(np.arange(len(self.cuts)), self.cuts), features))
+
+    def times(self, part: int, masks: Sequence[tuple[RingArray, Ring]]) -> list[RingArray]:
+        """Return a matrix times masks (..., N), taken as rows: (C, rows) each."""
+        return self.matrices[part].times(*((r.reshape(-1, r.shape[-1]).T, of) for r, of in masks))
+
+
+class Shelf(ABC):
+    """Where a participant keeps what others publish, for trainings to come."""
+
+    @abstractmethod
+    def load(self, owner: int, position: int, shape: Shape, ring: Ring) -> RingArray:
+        """Return the rows of one of the features that a participant published before."""
+
+    @abstractmethod
+    def save(self, owner: int, position: int, rows: RingArray, ring: Ring) -> None:
+        """Keep them."""
+
+
+class Publish(Gate):
+    """Publish masked indicator matrices, once a training, or once for several.
+
+    1. The dealer and each owner draw A.
+    2. Owners send E = M - A to all: uniform to whoever does not know A.
+
+    Where they are to be kept, A is drawn from a seed that lasts, and E is put on the shelf. Owners
+    in `kept` have published the same before, under the same A, and everybody has it there.
+
+    Cost: one round, in which each owner sends its matrices to all others, over the ring of the
+    widest sums; none, if all are kept. Reveals: nothing.
+    """
+
+    name = "publish indicators"
+
+    def deal(
+        self,
+        dealer: Dealer,
+        own: dict[int, BucketArray],
+        owners: tuple[int, ...],
+        shelf: Shelf | None = None,
+        *,
+        cuts: tuple[int, ...],
+        n_samples: int,
+        ring: Ring,
+        kept: tuple[int, ...] | None = None,
+    ) -> Indicators:
+        """Draw masks of all indicators."""
+        matrices = tuple(LimbMatrix(sum(cuts), n_samples) for _ in range(dealer.parts))
+        indicators = Indicators(cuts, matrices)
+        draw = dealer.private if kept is None else dealer.lasting_mask
+        for where, owner in zip(indicators.places, owners, strict=True):
+            mask = draw((where.stop - where.start, n_samples), ring, owner)
+            for matrix, part in zip(matrices, parts_of(mask), strict=True):
+                matrix.place(where.start, part)
+        return indicators
+
+    def run(
+        self,
+        party: Party,
+        own: dict[int, BucketArray],
+        owners: tuple[int, ...],
+        shelf: Shelf | None = None,
+        *,
+        cuts: tuple[int, ...],
+        n_samples: int,
+        ring: Ring,
+        kept: tuple[int, ...] | None = None,
+    ) -> Indicators:
+        """Mask and send our own; receive the others'."""
+        own_order = {j: Sorted(bucket, cuts[j]) for j, bucket in own.items()}
+        matrix = LimbMatrix(sum(cuts), n_samples)
+        indicators = Indicators(cuts, (matrix,), own_order)
+        features = [[j for j, o in enumerate(owners) if o == k] for k in range(party.n_parties)]
+        shapes: list[list[Shape]] = [[(cuts[j], n_samples) for j in each] for each in features]
+        draw = party.private if kept is None else party.lasting
+        ours = []
+        for j, owner in enumerate(owners):
+            mask = draw((cuts[j], n_samples), ring, owner)
+            if mask is not None:
+                below = own[j] <= np.arange(cuts[j])[:, None]
+                ours.append(ring.subtract(below.astype(ring.dtype), mask))
+        for k, position, rows in _everybodys(party, ours, shapes, shelf, ring, kept or ()):
+            where = indicators.places[features[k][position]]
+            matrix.place(where.start, rows)
+        return indicators
+
+    def count(
+        self,
+        counter: Counter,
+        own: dict[int, BucketArray],
+        owners: tuple[int, ...],
+        shelf: Shelf | None = None,
+        *,
+        cuts: tuple[int, ...],
+        n_samples: int,
+        ring: Ring,
+        kept: tuple[int, ...] | None = None,
+    ) -> Indicators:
+        """Count the round, unless nobody has anything to send."""
+        new = [k not in (kept or ()) for k in owners]
+        shapes = [(count, n_samples) for count, sent in zip(cuts, new, strict=True) if sent]
+        if shapes:
+            counter.publish(ring, shapes)
+        return Indicators(cuts)
+
+
+def _everybodys(
+    party: Party,
+    ours: list[RingArray],
+    shapes: list[list[Shape]],
+    shelf: Shelf | None,
+    ring: Ring,
+    kept: tuple[int, ...],
+) -> Iterator[tuple[int, int, RingArray]]:
+    """Yield whose, which of its features' and the masked rows, of all participants.
+
+    What is kept comes from the shelf, our own from what we hold; the rest is sent, and shelved.
+    """
+    due = [[] if k in kept else theirs for k, theirs in enumerate(shapes)]
+    if any(due):
+        for k, position, rows in party.publish([] if party.index in kept else ours, due, ring):
+            if shelf is not None and k != party.index:
+                shelf.save(k, position, rows, ring)
+            yield k, position, rows
+    for k in kept:
+        for position, shape in enumerate(shapes[k]):
+            if k == party.index:
+                yield k, position, ours[position]
+            else:
+                assert shelf is not None
+                yield k, position, shelf.load(k, position, shape, ring)
+
+
+publish = Publish()

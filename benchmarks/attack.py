@@ -161,7 +161,7 @@ def stage(protocol: str, task: str, seed: int) -> Staged:
 
     def party(index: int) -> None:
         with channels[names[index]] as channel:
-            spy = Spy(index, names, channel, LiveSource(channel, DEALER))
+            spy = Spy(index, names, channel, LiveSource(channel, [DEALER]))
             spies[index] = spy
             program(spy, inputs[index])
             spy.finish()

@@ -28,7 +28,7 @@ from privet.boosting.binning import bucket_columns
 from privet.boosting.federation import Federation, Keeping, PartyData, train
 from privet.boosting.model import Feature
 from privet.boosting.trainer import cut_counts
-from privet.gates.histogram import Shelf
+from privet.gates.indicators import Shelf
 from privet.runtime.launcher import simulate
 from privet.terms.params import Params
 from privet.terms.plan import Plan

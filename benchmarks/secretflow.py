@@ -146,7 +146,10 @@ def _ours(
         federated, seconds = train_timed(parties, label, more, "masked", network="loopback")
         assert len(seconds) == PARTIES + 1
         meters = federated.outcome.meters
-        traffic, rounds = costs.traffic(meters), costs.rounds(meters[0], count * params.depth)
+        traffic, rounds = (
+            costs.traffic(federated.outcome),
+            costs.rounds(meters[0], count * params.depth),
+        )
         online = costs.seconds(federated.outcome, 0.0).online
         found.append(
             {

@@ -172,7 +172,7 @@ def _time(row: Row, rows: Frame, params: Params) -> list[Figures]:
 def _scaled(row: Row, federated: Federated, wall: float) -> Figures:
     meters = federated.outcome.meters
     seconds = costs.seconds(federated.outcome, wall)
-    traffic = costs.traffic(meters)
+    traffic = costs.traffic(federated.outcome)
     rounds = costs.rounds(meters[0], row.trained * row.depth)
     factor = row.tables / row.trained
     setup_rounds = meters[0].total("online", "setup").rounds

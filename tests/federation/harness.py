@@ -19,9 +19,10 @@ from privet.data.frame import Frame
 from privet.data.ids import Ids
 from privet.data.partition import split_columns
 from privet.data.reader import read_frame
-from privet.federation.ahead import deal_files, numbered_features
+from privet.federation.ahead import deal_files
 from privet.federation.aligning import align_table
 from privet.federation.dealing import deal
+from privet.federation.dealt_training import numbered_features
 from privet.federation.events import Event, Tell, silent
 from privet.federation.exporting import export_part
 from privet.federation.prediction import load_own_part, predict_batch
@@ -58,10 +59,11 @@ def prepare(
     tables: int = 3,
     names: tuple[str, ...] = NAMES,
     task: str = "classification",
+    dealers: int = 1,
     **job: str,
 ) -> LocalFederation:
     """Write the files of a federation that learns to classify, or a number."""
-    local = LocalFederation(folder, names)
+    local = LocalFederation(folder, names, dealers)
     local.write_tables(rows(1, task=task), rows(2, 7, task))
     params = {"tables": tables, "depth": 2, "buckets": 8, "learning_rate": 1.0}
     local.write_configuration(task, params, **job)
@@ -188,9 +190,9 @@ def run(
 
         folder = local.folder / name
         job = Job.read((jobs or {}).get(name, local.job))
-        if name == DEALER:
-            keys = str(folder / "dealer.key"), str(folder / "dealer.crt")
-            with seated(job, DEALER, *keys, wait=wait, tell=tell) as seat:
+        if name in local.dealers:
+            keys = str(folder / f"{name}.key"), str(folder / f"{name}.crt")
+            with seated(job, name, *keys, wait=wait, tell=tell) as seat:
                 return deal(seat)
         party = PartyFile.load(folder / "party.toml")
         keys = party.key, party.certificate

@@ -17,7 +17,8 @@ from privet.errors import (
     PrivetError,
     UnavailableError,
 )
-from privet.federation.ahead import RECORD, deal_files, numbered_features, training_program
+from privet.federation.ahead import RECORD, deal_files
+from privet.federation.dealt_training import numbered_features, training_program
 from privet.federation.events import Event
 from privet.files.job import Job
 from privet.laboratory.local_federation import LocalFederation

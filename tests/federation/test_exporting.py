@@ -25,7 +25,7 @@ from privet.federation.exporting import numbered
 from privet.files.job import Job
 from privet.files.part_file import load_part
 from privet.laboratory.local_federation import LocalFederation
-from privet.runtime.launcher import TUNED
+from privet.runtime.local_processes import TUNED
 from tests.federation.harness import NAMES, change, model_of, prepare, rows, run
 from tests.federation.test_several_classes import name_classes
 

@@ -232,7 +232,7 @@ def test_addresses_and_keys_may_change_on_the_way(tmp_path: Path) -> None:
     local = prepare(tmp_path)
     run(local, "train", tells=end_after(2))  # type: ignore[arg-type]
     text = local.job.read_text()
-    port = Job.read(local.job).dealer.address.rpartition(":")[2]
+    port = Job.read(local.job).contact("dealer").address.rpartition(":")[2]
     local.job.write_text(text.replace(port, str(free_ports(1)[0])))
     done = last_common(local)
     assert run(local, "train").checked()["bank"][0].resumed_from == done

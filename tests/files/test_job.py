@@ -56,7 +56,7 @@ def test_the_digest_is_of_what_is_meant(job: Path) -> None:
         ),
         ("\n[params]", "colour = 1\n[params]", "colour: is not known"),
         ('name = "bank"', 'name = "shop"', "two have the same of names, 'shop'"),
-        ('name = "bank"', 'name = "dealer"', "'dealer' is the dealer's name"),
+        ('name = "bank"', 'name = "dealer"', "'dealer' is the name of somebody else"),
         ('name = "bank"', 'name = "../bank"', "is none: up to 64 of"),
         ("127.0.0.1:", "127.0.0.1", "is not HOST:PORT"),
         ('fingerprint = "', 'fingerprint = "x', "fingerprint"),

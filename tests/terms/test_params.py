@@ -69,7 +69,7 @@ def test_the_list() -> None:
 
 @pytest.mark.parametrize("estimator", ESTIMATORS)
 def test_estimators_have_it(estimator: Any) -> None:
-    own: dict[str, Any] = {"protocol": "masked", "partition": 4, "cuts": None}
+    own: dict[str, Any] = {"protocol": "masked", "partition": 4, "cuts": None, "dealers": 1}
     own |= {"monotone_constraints": None, "verbose": False, "random_state": None}
     own |= {"importance_type": "split", "warm_start": False}
     if estimator is PrivetClassifier:

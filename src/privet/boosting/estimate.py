@@ -31,41 +31,46 @@ class Estimate:
     """About the most bytes that a participant needs."""
     multiplications: int
     """Of a participant's dense work."""
+    between: int = 0
+    """Bytes that three dealers send each other."""
 
 
-def estimate(federation: Federation, plan: Plan, done: int = 0) -> Estimate:
+def estimate(federation: Federation, plan: Plan, done: int = 0, dealers: int = 1) -> Estimate:
     """Return what a training will take, from its plan alone, if some tables are done.
 
     As if none was saved by stopping early.
     """
     left = plan.params.tables - done
-    total = count_reasons(federation, plan) + _of_validation(federation, plan)
+    total = count_reasons(federation, plan, dealers) + _of_validation(federation, plan, dealers)
     if left:
-        total += _total(federation, plan, done)
+        total += _total(federation, plan, done, dealers)
     return Estimate(
         rounds=total.rounds,
         online=total.online,
         offline=total.offline,
         memory=federation.suite.memory(plan),
         multiplications=federation.suite.multiplications(plan) * left,
+        between=total.between,
     )
 
 
-def _total(federation: Federation, plan: Plan, done: int) -> Cost:
+def _total(federation: Federation, plan: Plan, done: int, dealers: int) -> Cost:
     """Return what is left of a training costs: tables that draw alike features, alike."""
     setup, total = Cost(), Cost()
     found: dict[tuple[tuple[int, int], ...], Cost] = {}
     for number in range(done, plan.params.tables):
         drawn = plan.drawn_cuts(number)
         if drawn not in found:
-            setup, found[drawn] = count(federation, plan, number)
+            setup, found[drawn] = count(federation, plan, number, dealers)
         total += found[drawn]
     return setup + total
 
 
-def count(federation: Federation, plan: Plan, number: int = 0) -> tuple[Cost, Cost]:
+def count(
+    federation: Federation, plan: Plan, number: int = 0, dealers: int = 1
+) -> tuple[Cost, Cost]:
     """Return what setting up costs, and what a table does, by counting it through."""
-    counter = Counter(len(federation.parties))
+    counter = Counter(len(federation.parties), dealers=dealers)
     params = plan.params.model_copy(update={"tables": number + 1})
     once = replace(plan, params=params, explains=False)
     train(counter, federation, once, None, done=number)
@@ -78,16 +83,16 @@ def count(federation: Federation, plan: Plan, number: int = 0) -> tuple[Cost, Co
     return setup, table
 
 
-def _of_validation(federation: Federation, plan: Plan) -> Cost:
+def _of_validation(federation: Federation, plan: Plan, dealers: int) -> Cost:
     """Return what validation rows cost at the end of all tables."""
-    counter = Counter(len(federation.parties))
+    counter = Counter(len(federation.parties), dealers=dealers)
     validate(counter, federation, plan, Trained(plan.params.tables, None), None)
     return counter.total
 
 
-def count_reasons(federation: Federation, plan: Plan) -> Cost:
+def count_reasons(federation: Federation, plan: Plan, dealers: int = 1) -> Cost:
     """Return what deriving contributions costs after the last table: nothing, unless agreed."""
-    counter = Counter(len(federation.parties))
+    counter = Counter(len(federation.parties), dealers=dealers)
     if plan.explains:
         derive_reasons(counter, federation.suite, plan, plan.params.tables, None, {})
     return counter.total
@@ -159,11 +164,14 @@ def time_of(
 ) -> Time:
     """Return the time of a training at a one-way delay in seconds and a rate in bytes a second.
 
-    The rate is shared by all traffic between participants, and the dealer's bytes are carried as
-    one of DEALERS. Processes that share a core wait for each other.
+    The rate is shared by all traffic between participants, and dealers' bytes are carried as one of
+    DEALERS. Processes that share a core wait for each other; that three dealers wait for each other
+    is not counted.
     """
     assert dealer in DEALERS
     computing = REFERENCE.computing(cost) * max(1.0, processes_per_core)
-    carried = cost.online + (cost.offline if dealer == "shared" else 0)
-    dealing = REFERENCE.start + delay + cost.offline / rate if dealer == "own" else 0.0
+    carried = cost.online + (cost.offline + cost.between if dealer == "shared" else 0)
+    # Three dealers take turns, so that each one's link carries a third of all.
+    on_a_link = (cost.offline + cost.between) / (3 if cost.between else 1)
+    dealing = REFERENCE.start + delay + on_a_link / rate if dealer == "own" else 0.0
     return Time(cost.rounds * delay, carried / rate, computing, dealing)

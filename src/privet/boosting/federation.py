@@ -21,7 +21,7 @@ from privet.boosting.model import Feature
 from privet.boosting.part import GUARD_BITS, LabelUnit, ModelPart
 from privet.boosting.watching import Watch
 from privet.errors import DataError, ParameterError
-from privet.gates.histogram import Shelf
+from privet.gates.indicators import Shelf
 from privet.gates.rounding import divide_exactly
 from privet.gates.truncate import drop_bits
 from privet.runtime.runtime import Runtime

@@ -16,6 +16,7 @@ from privet.boosting.reasons import Explanation, pass_shares
 from privet.boosting.trial import Trial, TrialInput
 from privet.errors import DataError, ParameterError
 from privet.runtime.launcher import Outcome, simulate
+from privet.runtime.roles import check_dealers
 from privet.terms.cuts import Cuts, check_some, told_cuts
 from privet.terms.monotone import settled
 from privet.terms.params import Params
@@ -148,6 +149,7 @@ def train_federated(
     network: str = "memory",
     dealer_link: str = "own",
     ahead: bool = False,
+    dealers: int = 1,
     new_columns: Sequence[FloatArray] | None = None,
     explain: ExplainBy | None = None,
     on_table: reference.OnTable | None = None,
@@ -159,11 +161,13 @@ def train_federated(
     """Train with a secure protocol on this machine, and predict new columns, one array a party.
 
     With `explain`, derive contributions and explain the predictions by feature or by participant.
-    `network`, `dealer_link` and `ahead` are those of `runtime.launcher.simulate`; `n_validation`
-    and `weight` those of `train_watched`. `after` are the parties' states at the end of a training
-    of the same rows with fewer tables, to go on from.
+    `network`, `dealer_link`, `ahead` and `dealers` are those of `runtime.launcher.simulate`;
+    `n_validation` and `weight` those of `train_watched`. `after` are the parties' states at the end
+    of a training of the same rows with fewer tables, to go on from.
     """
     n_validation = check_parties(parties, label, params, protocol, n_validation)
+    if check_dealers(dealers) > 1 and not SUITES[protocol].several_dealers:
+        raise ParameterError(f"dealers: the protocol {protocol} takes one; use masked")
     weight = _relative(weight, label, n_validation, params)
     names = tuple(party.owner for party in parties)
     federation = Federation(
@@ -182,7 +186,7 @@ def train_federated(
     plan = federation.plan(len(label), n_validation=n_validation)
     done = after[0].part.n_tables if after else 0
     if on_estimate is not None:
-        on_estimate(estimate(federation, plan, done))
+        on_estimate(estimate(federation, plan, done, dealers))
     n_new = 0 if new_columns is None else new_columns[0].shape[1]
     trial = Trial(federation, plan, n_new, explain, done)
     passive = [PartyData(party, None) for party in parties[:-1]]
@@ -206,6 +210,7 @@ def train_federated(
         ahead=ahead,
         on_progress=on_progress,
         names=names,
+        dealers=dealers,
     )
     return Federated(
         parts=[result.part for result in outcome.results],

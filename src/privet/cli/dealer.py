@@ -14,18 +14,26 @@ from privet.cli.console import LogFormat, telling
 from privet.cli.federate import Wait
 from privet.cli.options import JobFile, columns_of, cut_counts_of, monotone_of
 from privet.errors import CorrelationError, DataError, DisagreementError, ParameterError, PeerError
-from privet.federation.ahead import deal_files, numbered_features
+from privet.federation.ahead import deal_files
+from privet.federation.ahead_together import deal_files_together
 from privet.federation.dealing import deal
+from privet.federation.dealt_training import numbered_features
 from privet.federation.events import Event
 from privet.federation.session import WAIT_SECONDS, Seat, seated
 from privet.files.job import Job
-from privet.runtime.roles import DEALER
 
 
 def dealer(
     job: JobFile,
-    key: Annotated[Path, typer.Option(help="Your private key.")] = Path("dealer.key"),
-    certificate: Annotated[Path, typer.Option(help="Your certificate.")] = Path("dealer.crt"),
+    key: Annotated[
+        Path | None, typer.Option(help="Your private key.", show_default="NAME.key")
+    ] = None,
+    certificate: Annotated[
+        Path | None, typer.Option(help="Your certificate.", show_default="NAME.crt")
+    ] = None,
+    name: Annotated[
+        str | None, typer.Option(help="Which of three dealers you are.", show_default=False)
+    ] = None,
     listen: Annotated[
         str | None, typer.Option(help="HOST:PORT, if not the job's.", show_default="the job's")
     ] = None,
@@ -61,11 +69,13 @@ def dealer(
 ) -> None:
     """Supply randomness to a job's participants; ends when they are done, or one has failed."""
     with telling(log_format) as tell:
-        agreed, keys = Job.read(job), (str(key), str(certificate))
+        agreed = Job.read(job)
+        ours = _ours(agreed, name)
+        keys = str(key or f"{ours}.key"), str(certificate or f"{ours}.crt")
         if ahead is not None:
             if samples is None or features is None or keep:
                 raise ParameterError("ahead: takes --samples and --features, and no --keep")
-            seat = Seat.take(agreed, DEALER, *keys, tell=tell)
+            seat = Seat.take(agreed, ours, *keys, listen, wait=wait, tell=tell)
             counts = columns_of(features, seat.job)
             cut_counts = cut_counts_of(cuts, seat.job, sum(counts))
             if cut_counts is None and seat.job.told_cuts != "hidden":
@@ -90,7 +100,7 @@ def dealer(
         patience = math.inf if keep else wait
         while True:
             try:
-                with seated(agreed, DEALER, *keys, listen, wait=patience, tell=tell) as seat:
+                with seated(agreed, ours, *keys, listen, wait=patience, tell=tell) as seat:
                     seconds = deal(seat)
                 tell(Event("done", f"dealt in {seconds:.1f} s of computing", {"seconds": seconds}))
             except (PeerError, DisagreementError, CorrelationError, DataError) as error:
@@ -102,12 +112,25 @@ def dealer(
                 return
 
 
+def _ours(job: Job, name: str | None) -> str:
+    """Return which dealer of a job we are."""
+    names = job.dealer_names
+    if name is None and len(names) > 1:
+        raise ParameterError(f"name: the job has three dealers: say --name, {' or '.join(names)}")
+    if name is not None and name not in names:
+        raise ParameterError(f"name: {name!r} is no dealer of the job; it has {', '.join(names)}")
+    return name or names[0]
+
+
 def _deal_ahead(seat: Seat, federation: Federation, folder: Path, samples: int, done: int) -> None:
     tables = seat.job.hyper_parameters().tables
     if done > tables or (done == tables and seat.job.explain is None):
         raise ParameterError(f"done: {done} of {tables} tables leave nothing to deal for")
     started = time.perf_counter()
-    paths = deal_files(seat.job, federation, seat.identity, folder, samples, done, seat.tell)
+    if len(seat.job.dealer_names) > 1:
+        paths = deal_files_together(seat, federation, folder, samples, done)
+    else:
+        paths = deal_files(seat.job, federation, seat.identity, folder, samples, done, seat.tell)
     seconds = time.perf_counter() - started
     for path, name in zip(paths, seat.job.names, strict=True):
         seat.tell(Event("dealt", f"{path}: for {name} alone", {"path": str(path), "for": name}))

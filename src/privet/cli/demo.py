@@ -14,6 +14,7 @@ from rich.table import Table
 
 from privet.boosting.binning import bucket_columns
 from privet.boosting.trainer import train
+from privet.cli.options import Dealers
 from privet.data.datasets import load_dataset
 from privet.data.partition import split_columns, split_rows
 from privet.data.reader import read_frame
@@ -21,7 +22,7 @@ from privet.errors import PeerError
 from privet.federation.party_report import PartyReport
 from privet.laboratory.experiment import evaluate
 from privet.laboratory.local_federation import LocalFederation
-from privet.runtime.roles import DEALER
+from privet.runtime.roles import check_dealers
 from privet.terms.params import Params
 
 
@@ -33,8 +34,9 @@ def demo(
         Path | None,
         typer.Option(help="Keep everybody's files there.", show_default="a temporary one"),
     ] = None,
+    dealers: Dealers = 1,
 ) -> None:
-    """Run a dealer and three participants as processes over TLS: train, then predict."""
+    """Run dealers and three participants as processes over TLS: train, then predict."""
     loaded = load_dataset(data)
     rows, new = split_rows(loaded.frame, 0.2, 0)
     params = Params(task=loaded.task, tables=tables, depth=depth, learning_rate=1.0)
@@ -42,7 +44,7 @@ def demo(
     with contextlib.ExitStack() as stack:
         if folder is None:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="privet-demo-")))
-        local = LocalFederation(folder)
+        local = LocalFederation(folder, n_dealers=check_dealers(dealers))
         local.write_tables(rows, new)
         chosen = params.model_dump(include={"tables", "depth", "learning_rate"})
         local.write_configuration(loaded.task, chosen)
@@ -105,7 +107,10 @@ def _run(local: LocalFederation, verb: str, console: Console) -> float:
     """Run one command everywhere, and return how long it took."""
     started = time.perf_counter()
     starting = [f"privet {verb} at {name}" for name in local.names]
-    console.print(f"starting privet {DEALER}, {', '.join(starting)}")
+    dealing = [f"privet dealer as {name}" for name in local.dealers]
+    if len(dealing) == 1:
+        dealing = ["privet dealer"]
+    console.print(f"starting {', '.join(dealing + starting)}")
     for name, ended in local.run(verb).items():
         if ended.code:
             raise PeerError(name, f"ended with code {ended.code}:\n{ended.err}")

@@ -99,11 +99,13 @@ def _show_costs(console: Console, report: Report) -> None:
     for name in ("", "time", "sent", "rounds"):
         costs.add_column(name, justify="right" if name else "left")
     dealt = "offline (dealt ahead)" if report.dealer == "ahead" else "offline (dealer)"
-    rows = (
+    rows: tuple[tuple[str, float, int, str], ...] = (
         ("setup", seconds.setup, sizes.setup_total, ""),
         ("online", seconds.online, sizes.online_total, f"{rounds.total:,}"),
         (dealt, seconds.ahead or seconds.offline, sizes.offline_total, ""),
     )
+    if sizes.between_dealers:
+        rows += (("between dealers", seconds.offline, sizes.between_dealers, ""),)
     for name, time, size, count in rows:
         costs.add_row(name, f"{time:.2f} s", f"{size / 1e6:,.1f} MB", count)
     console.print(costs)

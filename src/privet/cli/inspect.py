@@ -20,7 +20,7 @@ from privet.cli.options import JobFile, PartyOption, columns_of, cut_counts_of, 
 from privet.data.frame import Frame
 from privet.data.sources.source import naming
 from privet.errors import DataError, ParameterError
-from privet.federation.ahead import numbered_features
+from privet.federation.dealt_training import numbered_features
 from privet.files.alignments import Alignments
 from privet.files.job import Job
 from privet.files.model_file import is_model, load_model
@@ -231,7 +231,9 @@ def estimate(
     if kept and not agreed.keep_indicators:
         raise ParameterError("kept: the job has no indicators kept; it says so by keep_indicators")
     everybody = tuple(range(len(agreed.names))) if kept else None
-    found = estimate_training(federation, federation.plan(samples, everybody))
+    dealers = len(agreed.dealer_names)
+    dealing = "dealers" if dealers > 1 else "dealer"
+    found = estimate_training(federation, federation.plan(samples, everybody), dealers=dealers)
     times = {
         dealer: time_of(found, delay / 1000, rate * 1e6 / 8, dealer=dealer) for dealer in DEALERS
     }
@@ -243,6 +245,7 @@ def estimate(
         "rounds": found.rounds,
         "bytes_online": found.online,
         "bytes_offline": found.offline,
+        "bytes_between_dealers": found.between,
         "memory": found.memory,
         "seconds": time.total,
         "seconds_by_dealer": {dealer: found.total for dealer, found in times.items()},
@@ -256,7 +259,8 @@ def estimate(
     for line in (
         f"rounds                          {found.rounds:,}",
         f"between the participants        {found.online / 1e6:,.1f} MB",
-        f"from the dealer                 {found.offline / 1e6:,.1f} MB",
+        f"{f'from the {dealing}':32}{found.offline / 1e6:,.1f} MB",
+        *([f"between the dealers             {found.between / 1e6:,.1f} MB"] * (dealers > 1)),
         f"memory of a participant, about  {found.memory / 1e6:,.0f} MB",
         f"time, about                     {time.total:,.0f} s, if correlations are dealt ahead",
         f"{'':32}{times['own'].total:,.0f} s, with a dealer on a link of its own, of that rate",

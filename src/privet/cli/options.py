@@ -15,6 +15,7 @@ from privet.terms.cuts import check_told
 from privet.terms.monotone import Monotone
 
 JobFile = Annotated[Path, typer.Option("--job", help="The job, as all have it.")]
+Dealers = Annotated[int, typer.Option(help="1, or 3, of whom none knows a mask.")]
 PartyOption = Annotated[Path, typer.Option("--party", help="Your own party.toml.")]
 
 

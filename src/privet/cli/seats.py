@@ -9,6 +9,7 @@ import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
+from privet.cli.own_dealer import own_dealer
 from privet.federation.events import Tell
 from privet.federation.prediction import load_own_part
 from privet.federation.session import Seat, seated
@@ -43,7 +44,11 @@ def predicting(
         yield own, seat, load_own_part(own, model, seat.job)
 
 
-def _seated(
-    own: PartyFile, job: Job, wait: float, tell: Tell
-) -> contextlib.AbstractContextManager[Seat]:
-    return seated(job, own.name, own.key, own.certificate, own.listen, wait=wait, tell=tell)
+@contextlib.contextmanager
+def _seated(own: PartyFile, job: Job, wait: float, tell: Tell) -> Iterator[Seat]:
+    keys = own.key, own.certificate, own.listen
+    with (
+        own_dealer(own, job, wait, tell),
+        seated(job, own.name, *keys, wait=wait, tell=tell) as seat,
+    ):
+        yield seat

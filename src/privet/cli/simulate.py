@@ -13,7 +13,7 @@ from privet.boosting.estimate import Estimate
 from privet.boosting.trainer import PLAIN, protocols
 from privet.cli.compare import run_comparison
 from privet.cli.experiment_view import show_experiment
-from privet.cli.options import constraints_of, given, partition_of
+from privet.cli.options import Dealers, constraints_of, given, partition_of
 from privet.cli.table_options import (
     Categorical,
     ClassWeights,
@@ -46,7 +46,8 @@ from privet.terms.params import spelled_out
 _CLEAR = "everything that is compared is trained in the clear"
 _NOT_COMPARED = {
     **dict.fromkeys(
-        ("protocol", "network", "cuts", "reveal_validation", "dealer_link", "ahead"), _CLEAR
+        ("protocol", "network", "cuts", "reveal_validation", "dealer_link", "ahead", "dealers"),
+        _CLEAR,
     ),
     "save": "many models are compared, and none is kept",
     "monotone": "participants are compared by what their columns are worth without constraints",
@@ -156,6 +157,7 @@ def simulate(
     ahead: Annotated[
         bool, typer.Option("--ahead", help="Deal into files before the clock starts.")
     ] = _DEFAULT["ahead"],
+    dealers: Dealers = _DEFAULT["dealers"],
     test_size: Annotated[
         float, typer.Option(help="Share of the rows set aside to test.")
     ] = _DEFAULT["test_size"],
@@ -251,6 +253,7 @@ def simulate(
         reveal_validation=reveal_validation,
         dealer_link=dealer_link,
         ahead=ahead,
+        dealers=dealers,
     )
     with Progress(
         TextColumn("training"),
@@ -269,7 +272,7 @@ def simulate(
         def on_estimate(estimate: Estimate) -> None:
             progress.console.print(
                 f"{estimate.rounds:,} rounds, {estimate.online / 1e6:,.0f} MB between the parties, "
-                f"{estimate.offline / 1e6:,.0f} MB from the dealer, about "
+                f"{estimate.offline / 1e6:,.0f} MB from the dealer{_between(estimate)}, about "
                 f"{estimate.memory / 1e6:,.0f} MB of memory a party",
                 highlight=False,
             )
@@ -280,3 +283,8 @@ def simulate(
     if report is not None:
         outcome.write(report)
     show_experiment(model, outcome)
+
+
+def _between(estimate: Estimate) -> str:
+    """Say what three dealers send each other, if there are three."""
+    return f"s and {estimate.between / 1e6:,.0f} MB between these" if estimate.between else ""

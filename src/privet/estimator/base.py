@@ -56,6 +56,8 @@ class FederatedEstimator(BaseEstimator):
     cuts : str, optional
         What the parties tell each other of how many cuts each column has: `"exact"`, `"rounded"`
         (up to 1, 3, 7, 15, ...) or `"hidden"`. By default, `"rounded"`; with `"paper"`, `"hidden"`.
+    dealers : int
+        Who deals what masks are made of: 1, or 3, of whom none knows a mask. `"paper"` takes 1.
     monotone_constraints : mapping or sequence, optional
         Columns as which grow scores never fall (1) or never rise (-1), by name or position; or 1,
         -1 or 0 for every column. A missing value is smaller than all others.
@@ -102,6 +104,7 @@ class FederatedEstimator(BaseEstimator):
         protocol: str = DEFAULT_PROTOCOL,
         partition: int | Sequence[Sequence[Any]] | Mapping[str, Sequence[Any]] = N_PARTIES,
         cuts: Cuts | None = None,
+        dealers: int = 1,
         monotone_constraints: Mapping[Any, int] | Sequence[int] | None = None,
         verbose: bool = False,
         random_state: Any = None,
@@ -112,6 +115,7 @@ class FederatedEstimator(BaseEstimator):
         self.protocol = protocol
         self.partition = partition
         self.cuts = cuts
+        self.dealers = dealers
         self.monotone_constraints = monotone_constraints
         self.verbose = verbose
         self.random_state = random_state
@@ -215,6 +219,7 @@ class FederatedEstimator(BaseEstimator):
             n_validation,
             [constraints[i] for i in self._order],
             before,
+            dealers=self.dealers,
             verbose=bool(self.verbose),
         )
         warm.keep_fit(self, warm.Fitted(given, found.model, states, report.losses))

@@ -29,6 +29,7 @@ def fit_parties(
     monotone: Sequence[int],
     before: Fitted | None = None,
     *,
+    dealers: int,
     verbose: bool,
 ) -> tuple[Grown, Sequence[TrainingState], FitReport]:
     """Train a model on the columns of all parties, or go on from an earlier `fit`.
@@ -72,6 +73,7 @@ def fit_parties(
                 n_validation=n_validation,
                 monotone=monotone,
                 on_table=on_table,
+                dealers=dealers,
                 after=() if before is None else before.states,
             )
             states = found.states

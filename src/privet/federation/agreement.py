@@ -41,7 +41,6 @@ from privet.federation.numbers import compare_numbers, numbers_of
 from privet.files.checkpoint import Stage
 from privet.files.job import Job
 from privet.files.records import Name
-from privet.runtime.roles import DEALER
 from privet.terms.monotone import Monotone
 from privet.transport.channel import Channel
 from privet.version import __version__
@@ -130,7 +129,7 @@ def agree_on_purpose(channel: Channel, job: Job, statement: Statement) -> Purpos
     )
     statements = {peer: parse(Statement, peer, content) for peer, content in received.items()}
     statements[channel.name] = statement
-    everybody = [name for name in (*job.names, DEALER) if name in statements]
+    everybody = [name for name in (*job.names, *job.dealer_names) if name in statements]
     keys = dict.fromkeys(key for name in everybody for key in statements[name].terms)
     table = {k: {name: statements[name].terms.get(k) for name in everybody} for k in keys}
     for key in ("command", "model"):
@@ -154,7 +153,7 @@ def agree_on_rows(channel: Channel, job: Job, purpose: Purpose, holding: Holding
     received = swap(
         channel,
         {
-            peer: (for_dealer if peer == DEALER else holding).model_dump_json().encode()
+            peer: (for_dealer if peer in job.dealer_names else holding).model_dump_json().encode()
             for peer in channel.peers
         },
     )
@@ -171,7 +170,9 @@ def agree_on_rows(channel: Channel, job: Job, purpose: Purpose, holding: Holding
         samples=participants[0].samples,
         features=all_features(job, participants),
         cut_counts=told_counts(job, participants) if purpose.command == "train" else None,
-        monotone=told_constraints(job, participants) if channel.name == DEALER else None,
+        monotone=(
+            told_constraints(job, participants) if channel.name in job.dealer_names else None
+        ),
         stage=stage,
         ended=has_ended(job, stage, participants),
         tables=tables_of(job, purpose.command, participants),

@@ -8,31 +8,29 @@ one dealing or nobody any.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import Field, ValidationError
 
 from privet.boosting.binning import BucketedColumns
-from privet.boosting.federation import Federation, Keeping, train
-from privet.boosting.model import Feature
-from privet.boosting.validation import validate
+from privet.boosting.federation import Federation
 from privet.config import Checked, explain
 from privet.errors import CorrelationError, ParameterError, PrivetError
 from privet.federation.agreement import Agreement
+from privet.federation.dealt_training import training_program
 from privet.federation.differences import refuse_differences
 from privet.federation.events import Event, Tell
-from privet.federation.ids import refuse_other_ids
 from privet.federation.numbers import UNLIKE_MACHINES, numbers_of
 from privet.files.atomic import check_room, make_folder
 from privet.files.job import Job
 from privet.files.records import Name
-from privet.runtime.dealt_file import NEW_DEALING, FileSource
+from privet.runtime.dealt_file import NEW_DEALING
+from privet.runtime.dealt_files import DealtSource, open_dealt
+from privet.runtime.fellows import Fellows
 from privet.runtime.roles import bytes_ahead, deal_ahead
-from privet.runtime.runtime import Runtime
 from privet.terms.cuts import told_cuts
-from privet.terms.plan import Plan
 from privet.transport.channel import Channel
 from privet.transport.identity import Identity
 from privet.version import __version__
@@ -96,38 +94,6 @@ class Work(Checked):
         )
 
 
-def numbered_features(job: Job, counts: Sequence[int]) -> tuple[Feature, ...]:
-    """Return features as the dealer knows them: whose, and how many."""
-    return tuple(
-        Feature(str(number), owner)
-        for owner, count in zip(job.names, counts, strict=True)
-        for number in range(count)
-    )
-
-
-def training_program(
-    federation: Federation,
-    plan: Plan,
-    done: int,
-    channel: Channel | None,
-    keeping: Keeping | None = None,
-    *,
-    aligned: bool = False,
-) -> Callable[[Runtime, None], None]:
-    """Return a training as the dealer runs it: with the participants' channel, or ahead of them.
-
-    Rows that were aligned are known to be the same, so their ids are not compared.
-    """
-
-    def training(runtime: Runtime, _: None) -> None:
-        if not aligned:
-            refuse_other_ids(runtime, federation.parties, None, channel)
-        trained = train(runtime, federation, plan, None, done=done, keeping=keeping)
-        validate(runtime, federation, plan, trained, None)
-
-    return training
-
-
 def deal_files(
     job: Job,
     federation: Federation,
@@ -136,8 +102,12 @@ def deal_files(
     samples: int,
     done: int,
     tell: Tell,
+    fellows: Fellows | None = None,
 ) -> list[Path]:
-    """Deal for a training before anybody is there; return the participants' files."""
+    """Deal for a training before anybody is there; return the participants' files.
+
+    Three dealers do so together, each with its fellows, once they have `agreed_with` each other.
+    """
     plan = federation.plan(samples)
     if plan.params.patience is not None and (plan.reveal_validation or plan.explains):
         raise ParameterError(
@@ -147,11 +117,12 @@ def deal_files(
         )
     program = training_program(federation, plan, done, None, aligned=job.align)
     terms = Work.of(job, federation, samples, done).model_dump()
-    needed = bytes_ahead(program, job.names, identity, terms)
+    needed = bytes_ahead(program, job.names, identity, terms, fellows)
+    most = "" if fellows is None else "at most "
     tell(
         Event(
             "room",
-            f"{len(job.names)} files in {folder} will take {needed:,} bytes",
+            f"{len(job.names)} files in {folder} will take {most}{needed:,} bytes",
             {"bytes": needed},
         )
     )
@@ -161,13 +132,13 @@ def deal_files(
     def on_table(table: int) -> None:
         tell(Event("table", f"table {table} of {tables} dealt", {"table": table, "tables": tables}))
 
-    return deal_ahead(program, job.names, folder, identity, terms, on_table)
+    return deal_ahead(program, job.names, folder, identity, terms, on_table, fellows)
 
 
 class Dealt:
     """One participant's file, or the lack of it."""
 
-    def __init__(self, source: FileSource | None, problem: str, record: Path) -> None:
+    def __init__(self, source: DealtSource | None, problem: str, record: Path) -> None:
         self._source = source
         self._problem = problem
         self._record = record
@@ -175,7 +146,7 @@ class Dealt:
     @classmethod
     def find(
         cls,
-        path: str,
+        paths: Sequence[str],
         folder: Path,
         job: Job,
         name: str,
@@ -183,14 +154,15 @@ class Dealt:
         *,
         going_on: bool = False,
     ) -> Dealt:
-        """Check a file before anybody is bothered.
+        """Check a file, or one of each of three dealers, before anybody is bothered.
 
         Whoever is going on with a training has used its file up. What to order then depends on what
         the others have, so the complaint waits until all have met.
         """
         record = folder / RECORD
         try:
-            source = FileSource(path, job.dealer.fingerprint)
+            dealers = {n: contact.fingerprint for n, contact in job.dealing().items()}
+            source = open_dealt(paths, dealers)
             try:
                 _check_own(source, record, job, name, columns)
             except BaseException:
@@ -207,7 +179,7 @@ class Dealt:
         """The name of the dealing, to be compared."""
         return _NONE if self._source is None else self._source.cover.dealing
 
-    def take(self, channel: Channel, job: Job, agreement: Agreement) -> FileSource:
+    def take(self, channel: Channel, job: Job, agreement: Agreement) -> DealtSource:
         """Use the file up, if everybody has its own of the same dealing, made for this."""
         federation = job.federation(agreement.features, agreement.cut_counts)
         work = Work.of(job, federation, agreement.samples, agreement.stage[0])
@@ -236,7 +208,7 @@ class Dealt:
 
 
 def _check_own(
-    source: FileSource, record: Path, job: Job, name: str, columns: BucketedColumns
+    source: DealtSource, record: Path, job: Job, name: str, columns: BucketedColumns
 ) -> None:
     """Raise CorrelationError unless a file is ours, not used, and for what we know of the work."""
     if source.cover.participant != name:
@@ -260,7 +232,7 @@ def _check_own(
     _refuse(source, due, NEW_DEALING)
 
 
-def _work(source: FileSource) -> Work:
+def _work(source: DealtSource) -> Work:
     try:
         return Work.model_validate(source.cover.terms)
     except ValidationError as error:
@@ -269,7 +241,7 @@ def _work(source: FileSource) -> Work:
         ) from None
 
 
-def _refuse(source: FileSource, due: dict[str, Any], advice: str) -> None:
+def _refuse(source: DealtSource, due: dict[str, Any], advice: str) -> None:
     """Raise CorrelationError unless a file was dealt for what is due, as far as that is known."""
     found = _work(source).model_dump()
     keys = ("version", "job", "length", "samples", "features", "cuts", "monotone", "done")

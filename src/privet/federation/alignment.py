@@ -29,7 +29,6 @@ from privet.federation.differences import refuse_differences
 from privet.federation.intersection import DUMMIES, PIECE, TAG, marks_of
 from privet.federation.messages import swap
 from privet.files.job import Job
-from privet.runtime.roles import DEALER
 from privet.transport.channel import Channel
 
 KEY_BYTES = 32
@@ -43,20 +42,22 @@ def align(channel: Channel, job: Job, ids: Ids) -> IndexArray:
     channel.where = lambda: "alignment"
     key = draw_key(channel, job)
     ours = TagList(ids, key, padding(job, len(ids)))
-    ours.send(channel)
-    received = channel.receive(DEALER, marks_of(len(ours)), TAG)
+    ours.send(channel, job.aligner)
+    received = channel.receive(job.aligner, marks_of(len(ours)), TAG)
     marks = np.unpackbits(received, count=len(ours)).astype(np.bool_)
     problem = ours.problem(marks)
     rows = ours.common(marks)
     told = _WRONG if problem else digest(ours.order[rows], key)
     answers = swap(channel, dict.fromkeys(_others(channel, job), told))
     if problem:
-        raise PeerMisbehavedError(DEALER, f"{problem}: {_ADVICE}")
+        raise PeerMisbehavedError(job.aligner, f"{problem}: {_ADVICE}")
     for name, theirs in answers.items():
         if theirs == _WRONG:
-            raise PeerMisbehavedError(DEALER, f"what it told {name} cannot be right: {_ADVICE}")
+            raise PeerMisbehavedError(
+                job.aligner, f"what it told {name} cannot be right: {_ADVICE}"
+            )
         if theirs != told:
-            raise PeerMisbehavedError(DEALER, f"told {name} other rows than us: {_ADVICE}")
+            raise PeerMisbehavedError(job.aligner, f"told {name} other rows than us: {_ADVICE}")
     return rows
 
 
@@ -116,11 +117,11 @@ class TagList:
     def __len__(self) -> int:
         return len(self._entries)
 
-    def send(self, channel: Channel) -> None:
-        """Send it to the dealer, piece by piece."""
-        channel.send(DEALER, np.array([len(self)], np.uint64), TAG)
+    def send(self, channel: Channel, aligner: str) -> None:
+        """Send it to the dealer that aligns, piece by piece."""
+        channel.send(aligner, np.array([len(self)], np.uint64), TAG)
         for start in range(0, len(self), PIECE):
-            channel.send(DEALER, self._entries[start : start + PIECE], TAG)
+            channel.send(aligner, self._entries[start : start + PIECE], TAG)
 
     def problem(self, marks: BoolArray) -> str:
         """Say what cannot be right with the dealer's marks; nothing, if they may be."""

@@ -9,6 +9,7 @@ All find the same: too few rows, an alignment too many, or that somebody has kep
 
 from __future__ import annotations
 
+import re
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,18 +18,18 @@ import numpy as np
 
 from privet.arrays import IndexArray
 from privet.data.ids import Ids
-from privet.errors import DataError, ParameterError
+from privet.errors import DataError, ParameterError, PeerMisbehavedError
 from privet.federation.agreement import Purpose
 from privet.federation.alignment import align
 from privet.federation.differences import refuse_differences
 from privet.federation.events import Event, Tell
 from privet.federation.intersection import entries_of, intersect, marks_of
+from privet.federation.messages import receive, send
 from privet.federation.party_report import AlignmentReport, Reveal
 from privet.files.alignments import Alignment, Alignments
 from privet.files.atomic import make_folder
 from privet.files.id_terms import MOST_ROWS
 from privet.files.job import Job
-from privet.runtime.roles import DEALER
 from privet.transport.channel import Channel
 
 
@@ -66,7 +67,7 @@ def is_kept(channel: Channel, job: Job, purpose: Purpose) -> bool:
     if len(set(kept.values())) == 1 and None not in kept.values():
         return True
     told = {"alignment": {name: (each or "none")[:16] for name, each in kept.items()}}
-    if DEALER not in channel.peers and channel.name != DEALER:
+    if job.aligner not in (*channel.peers, channel.name):
         advice = "the dealer is not there to make another: run `privet align` with it before"
         refuse_differences(channel, told, advice)
     if any(stated.goes_on for stated in purpose.statements.values()):
@@ -122,11 +123,18 @@ def find_common(
 
 
 def assist(channel: Channel, job: Job, purpose: Purpose, tell: Tell) -> None:
-    """Do the dealer's part in finding out which rows take part."""
+    """Do a dealer's part in finding out which rows take part; one of three tells the others."""
     if is_kept(channel, job, purpose):
         return
     channel.where = lambda: "alignment"
-    common = intersect(channel, job)
+    if channel.name == job.aligner:
+        common = intersect(channel, job)
+        send(channel, job.dealer_names[1:], str(common).encode())
+    else:
+        told = receive(channel, job.aligner)
+        if not re.fullmatch(rb"[0-9]{1,12}", told):
+            raise PeerMisbehavedError(job.aligner, "told what is no number of rows")
+        common = int(told)
     tell(Event("aligned", f"{common:,} rows are common to all", {"common": common}))
     if common < job.ids.minimum:
         channel.close()  # as everybody does now
@@ -170,10 +178,11 @@ def _reveals(name: str, job: Job, n_rows: int) -> list[Reveal]:
     n = len(job.names)
     found = [
         Reveal(what="which of its rows all have", to=[name], count=n_rows),
-        Reveal(what="number of rows that all have", to=[*job.names, DEALER], count=1),
+        Reveal(what="number of rows that all have", to=[*job.names, *job.dealer_names], count=1),
     ]
     if job.ids.padded is None:
-        found.append(Reveal(what="number of its rows", to=[DEALER], count=1))
+        found.append(Reveal(what="number of its rows", to=[job.aligner], count=1))
     if n > 2:  # of every two or more, but for all
-        found.append(Reveal(what="number of rows that some have", to=[DEALER], count=2**n - n - 2))
+        some = 2**n - n - 2
+        found.append(Reveal(what="number of rows that some have", to=[job.aligner], count=some))
     return found

@@ -6,8 +6,8 @@ import time
 
 from privet.boosting.inference import answer, tell_unit
 from privet.federation.agreement import Agreement, Statement, agree_on_purpose, agree_on_rows
-from privet.federation.ahead import training_program
 from privet.federation.common_rows import assist
+from privet.federation.dealt_training import training_program
 from privet.federation.events import Event
 from privet.federation.holdings import Holding
 from privet.federation.ids import refuse_other_ids
@@ -41,7 +41,7 @@ def deal(seat: Seat) -> float:
         if agreement.command == "train" and agreement.ended:
             channel.close()  # nothing is left to train
         else:
-            run_dealer(_program(job, agreement, channel), job.names, channel)
+            run_dealer(_program(job, agreement, channel), job.names, channel, job.dealer_names)
         return time.thread_time() - started
 
 

@@ -19,7 +19,6 @@ from privet.errors import DisagreementError
 from privet.federation.messages import receive, send
 from privet.gates.masked import combine, mask
 from privet.gates.threshold import count_reached
-from privet.runtime.roles import DEALER
 from privet.runtime.runtime import Runtime
 from privet.transport.channel import Channel
 
@@ -59,7 +58,7 @@ def refuse_other_ids(
 ) -> None:
     """Raise DisagreementError, at everybody, unless all participants have the same ids.
 
-    The dealer, who cannot see it, is told by the first participant; one that deals ahead, and
+    Dealers, who cannot see it, are told by the first participant; one that deals ahead, and
     whoever counts, has no channel to be told by.
     """
     same = compare_ids(runtime, digest)
@@ -71,8 +70,8 @@ def refuse_other_ids(
         others = [name for name, alike in zip(names[1:], same, strict=True) if not alike]
         told = f"the samples of {names[0]} are not those of {' or of '.join(others)}"
         told = told if others else ""
-        if channel.name == names[0] and DEALER in channel.peers:
-            send(channel, [DEALER], told.encode())
+        if channel.name == names[0]:
+            send(channel, [peer for peer in channel.peers if peer not in names], told.encode())
     if told:
         # Everybody finds it now, and says goodbye: nobody just hangs up.
         channel.close()

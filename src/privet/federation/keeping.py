@@ -28,9 +28,8 @@ from privet.federation.messages import receive, send, swap
 from privet.files.atomic import check_room, make_folder
 from privet.files.indicators import NAME_PATTERN, KeptIndicators, Masks, indicator_digest
 from privet.files.records import MAX_BYTES
-from privet.gates.histogram import Shelf
+from privet.gates.indicators import Shelf
 from privet.runtime.letters import Letter
-from privet.runtime.roles import DEALER
 from privet.runtime.runtime import Shape
 from privet.terms.plan import Plan
 from privet.transport.channel import Channel
@@ -107,7 +106,8 @@ class Keeper:
         if masks is None or index not in kept:
             masks = new
             self._files.keep(masks, digest)
-        send(channel, [DEALER], (_USED_AGAIN if index in kept else _NEW) + masks.seed)
+        (dealer,) = (peer for peer in channel.peers if peer not in names)
+        send(channel, [dealer], (_USED_AGAIN if index in kept else _NEW) + masks.seed)
         self._announce([names[k] for k in kept])
         called = [o.kept if k in kept and o.kept else o.new for k, o in enumerate(offers)]
         keeping = Keeping({index: masks.seed}, _Names(self._files, called))

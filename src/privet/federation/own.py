@@ -201,7 +201,7 @@ class Table:
         dealt = None
         if party.correlations is not None:
             dealt = Dealt.find(
-                party.correlations, folder, job, party.name, data.columns, going_on=bool(stages)
+                party.dealt, folder, job, party.name, data.columns, going_on=bool(stages)
             )
         return Own(
             data=data,

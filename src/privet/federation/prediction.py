@@ -144,7 +144,9 @@ def predict_batch(
             return answer(runtime, query, job.names, file.part, columns, unit)
 
         index = job.names.index(seat.name)
-        record = run_party(program, index, job.names, frame.columns, channel)
+        record = run_party(
+            program, index, job.names, frame.columns, channel, dealers=job.dealer_names
+        )
     report = party_report(
         record,
         command="predict",

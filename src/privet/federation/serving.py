@@ -35,7 +35,7 @@ from privet.federation.session import Seat
 from privet.files.job import Job
 from privet.files.part_file import PartFile
 from privet.runtime.party import Party
-from privet.runtime.roles import DEALER, run_party
+from privet.runtime.roles import run_party
 from privet.transport.channel import Channel, Expected
 
 _PULSE_SECONDS = 1.0
@@ -91,7 +91,9 @@ def serve_part(
         program = kind(file, job, channel, frame, queue)
         try:
             index = job.names.index(seat.name)
-            record = run_party(program, index, job.names, frame.columns, channel)
+            record = run_party(
+                program, index, job.names, frame.columns, channel, dealers=job.dealer_names
+            )
         finally:
             if queue is not None:
                 queue.abandon("the service has ended")
@@ -171,7 +173,7 @@ class _Service(ABC):
         assert self._queue is not None
         requests = self._queue.take(_PULSE_SECONDS)
         if not requests and self._queue.closed:
-            send(self._channel, [*self._peers, DEALER], STOP)
+            send(self._channel, [*self._peers, *self._job.dealer_names], STOP)
             return False
         started = time.perf_counter()
         parts = [parts_of(identity) for request in requests for identity in request.ids]
@@ -180,10 +182,12 @@ class _Service(ABC):
         explain = any(request.explain for request in requests)
         how = EXPLAIN if explain else PREDICT
         known = self._ask(how, asked, rows)
-        send(self._channel, [DEALER], how + str(np.count_nonzero(known.to_all)).encode())
+        dealers = self._job.dealer_names
+        send(self._channel, dealers, how + str(np.count_nonzero(known.to_all)).encode())
         found = predicted(rows[known.to_all], explain) if known.to_all.any() else None
-        # The dealer answers when it is done with a batch, so that its silence is noticed, too.
-        self._channel.receive(DEALER, _NOTHING)
+        # Dealers answer when they are done with a batch, so that their silence is noticed, too.
+        for dealer in dealers:
+            self._channel.receive(dealer, _NOTHING)
         if requests:
             self._answer(requests, known, found, time.perf_counter() - started)
         return True

@@ -16,7 +16,6 @@ from privet.errors import (
 from privet.federation.events import Event, Tell, silent
 from privet.files.contacts import parse_address
 from privet.files.job import Job
-from privet.runtime.roles import DEALER
 from privet.transport.farewell import answers_as, say_farewell
 from privet.transport.greeting import SESSION_BYTES, Failure
 from privet.transport.identity import Identity, load_identity
@@ -70,9 +69,15 @@ class Seat:
     def meet(self, *, ahead: bool = False) -> Iterator[SocketChannel]:
         """Yield a channel to all others of the job, once they are all there.
 
-        Where correlations were dealt ahead, or none are needed, the dealer is none of them.
+        Where correlations were dealt ahead, or none are needed, no dealer is among them; dealers
+        that deal ahead are among themselves.
         """
-        members = [m for m in self.job.members() if not (ahead and m.name == DEALER)]
+        dealers = self.job.dealer_names
+        members = [
+            member
+            for member in self.job.members()
+            if not ahead or (member.name in dealers) == (self.name in dealers)
+        ]
         with listen(self.host, self.port) as listener:
             self.tell(
                 Event(

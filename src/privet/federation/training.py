@@ -77,7 +77,9 @@ def train_part(party: PartyFile, seat: Seat, *, restart: bool = False) -> tuple[
                 seat.tell(Event("kept", text, {"owners": []}))
             source = None if dealt is None else dealt.take(channel, job, agreement)
             index = job.names.index(seat.name)
-            record = run_party(program, index, job.names, own.data, channel, source)
+            record = run_party(
+                program, index, job.names, own.data, channel, source, dealers=job.dealer_names
+            )
         else:
             record = program.nothing_left()
     # Everybody has said goodbye, so everybody has its last checkpoint.

@@ -8,7 +8,6 @@ from pydantic import Field, field_validator
 
 from privet.config import Config, check_name
 from privet.errors import ParameterError
-from privet.runtime.roles import DEALER
 from privet.terms.monotone import Constraints
 
 _FINGERPRINT = r"^[0-9a-f]{64}$"
@@ -45,8 +44,6 @@ class Participant(Contact):
     @classmethod
     def _is_a_name(cls, name: str) -> str:
         check_name(name)
-        if name == DEALER:
-            raise ValueError(f"{DEALER!r} is the dealer's name")
         return name
 
 

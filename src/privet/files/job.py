@@ -39,16 +39,16 @@ from privet.config import check_name
 from privet.errors import ParameterError
 from privet.files.abilities import PROTOCOL_TERMS, check_abilities
 from privet.files.contacts import Contact, Participant, parse_address
+from privet.files.dealers import Dealers
 from privet.files.id_terms import IdTerms
 from privet.files.reveals import Reveals
-from privet.runtime.roles import DEALER
 from privet.terms.cuts import Cuts
 from privet.terms.monotone import Monotone, by_feature, refuse_several
 from privet.terms.params import Params, Task
 from privet.transport.mesh import Member
 
 
-class Job(Reveals):
+class Job(Reveals, Dealers):
     """One training and the predictions of its model."""
 
     name: str
@@ -84,7 +84,6 @@ class Job(Reveals):
     """What an id is, and how ids are compared and aligned."""
     params: dict[str, Any] = Field(default_factory=dict)
     """Hyper-parameters by name, but for the task."""
-    dealer: Contact
     participants: Annotated[list[Participant], Field(min_length=2)]
 
     @model_validator(mode="after")
@@ -93,6 +92,7 @@ class Job(Reveals):
         if self.protocol not in SUITES:
             raise ValueError(f"protocol: {self.protocol!r} is none of {', '.join(SUITES)}")
         names = self.names
+        self.check_dealers(names, self.protocol, align=self.align, keep=self.keep_indicators)
         for what, values in (
             ("names", names),
             ("fingerprints", [contact.fingerprint for contact in self._contacts().values()]),
@@ -166,7 +166,7 @@ class Job(Reveals):
         participants: dict[str, Contact] = {
             participant.name: participant for participant in self.participants
         }
-        return {**participants, DEALER: self.dealer}
+        return {**participants, **self.dealing()}
 
     def role(self, name: str) -> str:
         """Return whether a participant is the active or a passive one."""
@@ -267,7 +267,8 @@ class Job(Reveals):
             for name, contact in self._contacts().items()
             for key, value in contact.model_dump(include={"address", "fingerprint"}).items()
         }
-        return {**self.work(), "export": self.export, **self.ids.limits(), **seats}
+        dealers = {"dealers": list(self.dealer_names), "dealers' players": self.played_by}
+        return {**self.work(), "export": self.export, **self.ids.limits(), **dealers, **seats}
 
     @property
     def digest(self) -> str:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from privet.config import Config
 from privet.data.description import DataDescription
@@ -27,6 +28,15 @@ from privet.data.ids import Ids
 from privet.data.reader import Rules, read_new_rows, read_table
 from privet.errors import ParameterError
 from privet.files.job import Job
+
+
+class OwnDealer(Config):
+    """The dealer that a participant plays, if the job has it play one: started with it."""
+
+    key: str
+    certificate: str
+    listen: str | None = None
+    """HOST:PORT to listen on, where it is not the dealer's address in the job."""
 
 
 class PartyFile(Config):
@@ -39,21 +49,34 @@ class PartyFile(Config):
     """HOST:PORT to listen on, where it is not the address in the job."""
     folder: str = "models"
     """Where models, checkpoints and the record of used correlations are kept."""
-    correlations: str | None = None
-    """The file that the dealer made ahead for a training, at which it is not there then."""
+    correlations: str | list[str] | None = None
+    """The file that the dealer made ahead for a training, at which it is not there then; of three
+    dealers, the file of each, in the order of the job."""
+    dealer: OwnDealer | None = None
+    """If the job has us play a dealer, and it is to be started with us: a process of its own."""
     data: DataDescription
 
     @classmethod
     def load(cls, path: str | Path) -> PartyFile:
         """Read a participant's file; its paths start from where it is."""
         home, read = Path(path).resolve().parent, cls.read(path)
-        given = {
-            key: getattr(read, key) for key in ("key", "certificate", "folder", "correlations")
+        paths: dict[str, Any] = {
+            key: str(home / getattr(read, key)) for key in ("key", "certificate", "folder")
         }
-        paths = {key: str(home / path) for key, path in given.items() if path is not None}
+        if read.dealer is not None:
+            keys = {key: str(home / getattr(read.dealer, key)) for key in ("key", "certificate")}
+            paths["dealer"] = read.dealer.model_copy(update=keys)
+        if read.correlations is not None:
+            paths["correlations"] = [str(home / path) for path in read.dealt]
         if read.data.id is None:
             raise ParameterError(f"{path}: data.id: is required: which sample a row is")
         return read.model_copy(update={**paths, "data": read.data.starting_from(home)})
+
+    @property
+    def dealt(self) -> list[str]:
+        """The files that were dealt ahead, if any."""
+        named = self.correlations or []
+        return [named] if isinstance(named, str) else named
 
     def read_rows(self, job: Job) -> Frame:
         """Read our rows for training, with the label if we are the active participant."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 
 from privet.boosting.estimate import DEALERS, Estimate, time_of
 from privet.laboratory.report import Bytes, EstimatedSeconds, Rounds, Seconds
@@ -40,16 +39,20 @@ def estimated(cost: Estimate, network: Network, n_parties: int) -> EstimatedSeco
     )
 
 
-def traffic(meters: Sequence[Meter]) -> Bytes:
+def traffic(outcome: Outcome) -> Bytes:
     """Return the bytes of a training."""
+    meters, steps = outcome.meters, (_SETUP, _TABLE)
     online = [meter.total("online", _TABLE).sent for meter in meters]
     return Bytes(
         online_total=sum(online),
         online_max_party=max(online),
         offline_total=sum(
-            meter.total("offline", step).received for meter in meters for step in (_SETUP, _TABLE)
+            meter.total("offline", step).received for meter in meters for step in steps
         ),
         setup_total=sum(meter.total("online", _SETUP).sent for meter in meters),
+        between_dealers=sum(
+            meter.total("online", step).sent for meter in outcome.dealer_meters for step in steps
+        ),
     )
 
 

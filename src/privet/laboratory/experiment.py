@@ -53,6 +53,8 @@ class Experiment(Scenario):
     """Where a dealer that is there sends, if the network is an emulated one: see there, too."""
     ahead: bool = False
     """Whether correlations are dealt into files before the participants start."""
+    dealers: int = 1
+    """One, or three, of whom none knows a mask."""
 
 
 def run(
@@ -80,6 +82,7 @@ def run(
         experiment.ahead,
         on_table,
         on_estimate,
+        dealers=experiment.dealers,
         cuts=cuts,
         reveal_validation=experiment.reveal_validation,
         monotone=experiment.monotone,
@@ -190,6 +193,7 @@ def train_on(
     cuts: Cuts | None = None,
     reveal_validation: bool = False,
     monotone: Mapping[str, int] | None = None,
+    dealers: int = 1,
 ) -> Trained:
     """Let every party bucket its own columns, train on them, and predict new rows.
 
@@ -212,11 +216,9 @@ def train_on(
     rows = label[len(label) - n_validation :]
 
     def watched(losses: Sequence[float], predicted: FloatArray | None) -> ValidationReport | None:
-        return (
-            validation_report(params.objective, losses, rows, Validated(predicted))
-            if losses
-            else None
-        )
+        if not losses:
+            return None
+        return validation_report(params.objective, losses, rows, Validated(predicted))
 
     if protocol == PLAIN:
         model, losses = train_watched(
@@ -227,11 +229,10 @@ def train_on(
         if reveal_validation and n_validation:
             last = [stand_ins(own, n_validation) for own in bucketed]
             predicted = model.predict(np.concatenate(last))
-        spent = Seconds(train=time.perf_counter() - started)
         return Trained(
             replace(model, encoders=encoders),
             predictions,
-            spent,
+            Seconds(train=time.perf_counter() - started),
             validation=watched(losses, predicted),
             encoders=by_party,
         )
@@ -253,6 +254,7 @@ def train_on(
         network=network,
         dealer_link=dealer_link,
         ahead=ahead,
+        dealers=dealers,
         new_columns=new_columns,
         on_table=on_table,
         on_estimate=note,
@@ -266,7 +268,7 @@ def train_on(
         costs.seconds(federated.outcome, time.perf_counter() - started),
         found[0],
         watched(federated.losses, federated.validation),
-        costs.traffic(federated.outcome.meters),
+        costs.traffic(federated.outcome),
         costs.rounds(federated.outcome.meters[0], levels),
         reveals(federated.outcome.ledgers[0]),
         federated.outcome.peak_rss_mb,
@@ -280,9 +282,8 @@ def _constraints(prepared: Sequence[Prepared], monotone: Mapping[str, int]) -> l
     names = [name for own in prepared for name in own.columns.names]
     for name in monotone:
         if name not in names:
-            raise ParameterError(
-                f"monotone: there is no feature {name!r}; there are {listing(names)}"
-            )
+            there = listing(names)
+            raise ParameterError(f"monotone: there is no feature {name!r}; there are {there}")
     return [monotone.get(name, 0) for name in names]
 
 
@@ -290,8 +291,7 @@ def features(
     parties: Sequence[PartyFrame], encoders: Sequence[Sequence[Encoder]]
 ) -> list[FloatArray]:
     """Return what each party's encoders make of its rows."""
-    both = zip(parties, encoders, strict=True)
-    return [encode(party.frame, own).columns for party, own in both]
+    return [encode(p.frame, own).columns for p, own in zip(parties, encoders, strict=True)]
 
 
 def evaluate(objective: Objective, predicted: FloatArray, rows: Frame) -> dict[str, float | None]:

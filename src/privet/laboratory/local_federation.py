@@ -26,8 +26,8 @@ from privet.data.ids import Ids
 from privet.data.partition import split_columns
 from privet.errors import UnavailableError
 from privet.files.atomic import make_folder
-from privet.runtime.launcher import TUNED
-from privet.runtime.roles import DEALER
+from privet.runtime.local_processes import TUNED
+from privet.runtime.roles import dealer_names
 from privet.transport.identity import create_identity
 from privet.transport.mesh import listen
 
@@ -40,6 +40,7 @@ class LocalFederation:
 
     folder: Path
     names: tuple[str, ...] = NAMES
+    n_dealers: int = 1
 
     @property
     def job(self) -> Path:
@@ -48,8 +49,13 @@ class LocalFederation:
 
     @property
     def everybody(self) -> tuple[str, ...]:
-        """The participants and the dealer."""
-        return (*self.names, DEALER)
+        """The participants and the dealers."""
+        return (*self.names, *self.dealers)
+
+    @property
+    def dealers(self) -> tuple[str, ...]:
+        """The dealer, or all three."""
+        return dealer_names(self.n_dealers)
 
     @property
     def recipient(self) -> str:
@@ -98,19 +104,22 @@ class LocalFederation:
         lines = ['name = "rehearsal"', f'task = "{task}"']
         lines += [f'{key} = "{value}"' for key, value in job.items()]
         lines += ["", "[params]", *(f"{key} = {value}" for key, value in params.items())]
-        for name in (DEALER, *self.names):
-            lines += ["", "[dealer]" if name == DEALER else "[[participants]]"]
-            lines += [] if name == DEALER else [f'name = "{name}"']
+        for name in (*self.dealers, *self.names):
+            one = name in self.dealers and self.n_dealers == 1
+            lines += ["", "[[dealers]]" if name in self.dealers else "[[participants]]"]
+            lines[-1] = "[dealer]" if one else lines[-1]
+            lines += [] if one else [f'name = "{name}"']
             lines += ['role = "active"'] if name == self.recipient else []
             lines += [f'address = "{addresses[name]}"', f'fingerprint = "{fingerprints[name]}"']
         self.job.write_text("\n".join(lines) + "\n")
 
     def command(self, name: str, verb: str, *options: str) -> list[str]:
-        """Return the command line of one role: of the dealer, or to `train`, `predict`, `serve`."""
+        """Return the command line of one role: of a dealer, or to `train`, `predict`, `serve`."""
         folder = self.folder / name
-        if name == DEALER:
-            keys = (f"--key={folder / 'dealer.key'}", f"--certificate={folder / 'dealer.crt'}")
-            return _privet("dealer", f"--job={self.job}", *keys, *options)
+        if name in self.dealers:
+            keys = (f"--key={folder / f'{name}.key'}", f"--certificate={folder / f'{name}.crt'}")
+            said = (f"--name={name}",) if self.n_dealers > 1 else ()
+            return _privet("dealer", f"--job={self.job}", *said, *keys, *options)
         party, report = f"--party={folder / 'party.toml'}", f"--report={self.report(name, verb)}"
         if verb == "train":
             return _privet("train", party, report, f"--job={self.job}", *options)

@@ -36,7 +36,9 @@ class Bytes(Reported):
     online_max_party: int = 0
     """What the busiest participant sent."""
     offline_total: int = 0
-    """What the dealer sent."""
+    """What the dealer sent, or all three."""
+    between_dealers: int = 0
+    """What three dealers sent each other."""
     setup_total: int = 0
     """What all participants sent each other before the first table."""
 

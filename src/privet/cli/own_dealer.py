@@ -1,0 +1,62 @@
+"""The dealer that a participant plays, if the job has it play one: a process beside its own.
+
+It has a key and an address of its own. It may as well be started by itself, elsewhere
+(`privet dealer`): then party.toml does not describe it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import sys
+from collections.abc import Iterator
+
+from privet.errors import PrivetError
+from privet.federation.dealing import deal
+from privet.federation.events import Event, Tell
+from privet.federation.session import seated
+from privet.files.job import Job
+from privet.files.party_file import OwnDealer, PartyFile
+
+_END_SECONDS = 10.0
+"""How long our dealer may take to end after us."""
+
+
+@contextlib.contextmanager
+def own_dealer(own: PartyFile, job: Job, wait: float, tell: Tell) -> Iterator[None]:
+    """Have the dealer that we play there as long as we are."""
+    names = [dealer for dealer, player in job.played_by.items() if player == own.name]
+    if not names or own.dealt:
+        yield
+        return
+    (name,) = names
+    if own.dealer is None:
+        text = (
+            f"the job has us play {name}: start it by `privet dealer --name {name}`, or describe "
+            "it under [dealer] in party.toml"
+        )
+        tell(Event("dealer", text, {"dealer": name}))
+        yield
+        return
+    process = multiprocessing.get_context("spawn").Process(
+        target=_deal, args=(job.model_dump_json(), name, own.dealer, wait), name=name, daemon=True
+    )
+    process.start()
+    tell(Event("dealer", f"started {name}, which we play", {"dealer": name}))
+    try:
+        yield
+        process.join(_END_SECONDS)
+    finally:
+        process.terminate()
+        process.join()
+
+
+def _deal(job: str, name: str, ours: OwnDealer, wait: float) -> None:
+    """Be that dealer; whatever it fails with, the others of the job are told, and we are."""
+    agreed = Job.model_validate_json(job)
+    try:
+        with seated(agreed, name, ours.key, ours.certificate, ours.listen, wait=wait) as seat:
+            deal(seat)
+    except PrivetError as error:
+        print(f"{name}: {error}", file=sys.stderr, flush=True)  # noqa: T201
+        sys.exit(error.exit_code)

@@ -1,0 +1,358 @@
+"""Three dealers, of whom none knows a mask: everything that one dealer deals for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from privet.data.partition import split_columns
+from privet.errors import DisagreementError, InputError, PeerFailedError, PeerLostError, PrivetError
+from privet.federation.events import Event
+from privet.files.job import Job
+from privet.laboratory.local_federation import LocalFederation
+from privet.runtime import fellows
+from tests.federation import test_alignment
+from tests.federation.harness import N_SAMPLES, align, change, model_of, prepare, rows, run
+from tests.federation.test_serving import Service, expected
+from tests.federation.test_training import end_after, last_common, plain_model, same_tests
+
+THREE = ("bank", "telecom", "shop")
+
+
+@pytest.mark.parametrize("task", ["classification", "regression"])
+def test_a_training_and_a_prediction(tmp_path: Path, task: str) -> None:
+    """Participants send and get the same, to the byte, as with one dealer."""
+    reports: list[dict[tuple[str, str], Any]] = []
+    for dealers in (1, 3):
+        local = prepare(tmp_path / str(dealers), task=task, dealers=dealers)
+        trained = run(local, "train").checked()
+        assert same_tests(model_of(local), plain_model(local))
+        predicted = run(local, "predict").checked()
+        reports.append({})
+        for name in local.names:
+            for verb, found in (("train", trained), ("predict", predicted)):
+                report = found[name][0]
+                reports[-1][name, verb] = (
+                    report.rounds,
+                    report.bytes_sent,
+                    report.bytes_received,
+                    report.bytes_from_dealer,
+                )
+        values = predicted[local.recipient][1].values
+        clear = plain_model(local).predict(rows(2, 7, task).columns)
+        np.testing.assert_allclose(values, clear, atol=2e-3)
+    assert reports[0] == reports[1]
+
+
+def test_a_training_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
+    local = prepare(tmp_path, dealers=3)
+    run(local, "train", tells=end_after(2))  # type: ignore[arg-type]
+    done = last_common(local)
+    assert run(local, "train").checked()["bank"][0].resumed_from == done
+    assert same_tests(model_of(local), plain_model(local))
+
+
+def test_a_part_of_one_dealer_is_gone_on_with_by_three(tmp_path: Path) -> None:
+    """Who deals is no part of a model."""
+    local = prepare(tmp_path / "three", dealers=3)
+    one = prepare(tmp_path / "one")
+    assert Job.read(local.job).digest == Job.read(one.job).digest
+
+
+def test_rows_are_aligned_by_one_of_them(tmp_path: Path) -> None:
+    local = prepare(tmp_path, dealers=3, names=THREE)
+    align(local)
+    found = run(local, "train").checked()
+    assert found["bank"][0].n_samples == 34
+    told = {r.what: r.to for r in found["bank"][0].alignment.reveals}
+    assert told["number of its rows"] == ["dealer1"]
+    assert told["number of rows that all have"] == [*THREE, "dealer1", "dealer2", "dealer3"]
+    assert same_tests(model_of(local), test_alignment.plain_model(local))
+
+
+def test_too_few_rows_are_found_by_all(tmp_path: Path) -> None:
+    local = prepare(tmp_path, dealers=3)
+    align(local, minimum=1000)
+    found = run(local, "train")
+    assert set(found.errors) == set(local.everybody)
+    for error in found.errors.values():
+        assert "36 rows are common to all, and the job's minimum is 1,000" in str(error)
+
+
+def test_a_service(tmp_path: Path) -> None:
+    local = prepare(tmp_path, tables=2, dealers=3)
+    run(local, "train").checked()
+    service = Service(local)
+    requests = [service.queue.ask([identity]) for identity in ("1-3", "1-5")]
+    for request, number in zip(requests, (3, 5), strict=True):
+        assert request.answered.wait(20)
+        assert request.predictions.tolist() == expected(service.model, [number])
+    service.queue.close("the test is over")
+    service.ended().checked()
+
+
+@pytest.mark.parametrize("dealer", ["dealer1", "dealer2", "dealer3"])
+def test_a_dealer_that_is_lost_is_named_by_all(tmp_path: Path, dealer: str) -> None:
+    """Whoever it is, at every other role; the training goes on from its checkpoint."""
+    local = prepare(tmp_path, dealers=3)
+
+    def leave(event: Event) -> None:
+        if event.kind == "started":
+            raise KeyboardInterrupt
+
+    found = run(local, "train", tells={dealer: leave})
+    for name, error in found.errors.items():
+        if name != dealer:
+            assert isinstance(error, PeerLostError), (name, error)
+            assert error.peer == dealer
+    assert set(found.errors) == set(local.everybody)
+    run(local, "train").checked()
+    assert same_tests(model_of(local), plain_model(local))
+
+
+def test_a_dealer_that_does_not_come_is_named(tmp_path: Path) -> None:
+    local = prepare(tmp_path, dealers=3)
+    found = run(local, "train", absent=("dealer2",), wait=2.0)
+    for name, error in found.errors.items():
+        assert isinstance(error, PeerLostError), (name, error)
+        assert "dealer2" in str(error)
+
+
+def test_a_dealer_without_its_keys_ends_the_waiting_of_all(tmp_path: Path) -> None:
+    local = prepare(tmp_path, dealers=3)
+    (tmp_path / "dealer3" / "dealer3.key").unlink()
+    found = run(local, "train", wait=30.0, last=("dealer3",))
+    for name in set(local.everybody) - {"dealer3"}:
+        assert isinstance(found.errors[name], PeerFailedError)
+        assert found.errors[name].peer == "dealer3"  # type: ignore[attr-defined]
+
+
+def test_seeds_that_two_dealers_do_not_share_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before anything is computed; both are named."""
+    local = prepare(tmp_path, dealers=3)
+    meet = fellows.Fellows.meet
+
+    def other(self: Any, n_parties: int, said: bytes) -> Any:
+        name, parts = meet(self, n_parties, said)
+        if self.number == 1:
+            parts[1][0] = bytes(32)
+        return name, parts
+
+    monkeypatch.setattr(fellows.Fellows, "meet", other)
+    found = run(local, "train")
+    told = str(found.errors["bank"])
+    assert "dealer3 and dealer2 should have the same seed for us, and do not" in told
+    assert set(found.errors) == set(local.everybody)
+
+
+def deal_ahead(local: LocalFederation, samples: int = N_SAMPLES, done: int = 0) -> list[Path]:
+    """Let three dealers deal ahead by their command, and hand everybody its files."""
+    counts = [len(party.frame.names) for party in split_columns(rows(1), len(local.names))]
+    options = [f"--features={','.join(map(str, counts))}", f"--samples={samples}", "--cuts=7"]
+    running = {
+        name: local.start(
+            name, "train", f"--ahead={local.folder / name / 'dealt'}", f"--done={done}", *options
+        )
+        for name in local.dealers
+    }
+    for name, process in running.items():
+        _, err = process.communicate(timeout=60)
+        assert process.returncode == 0, (name, err)
+    found = []
+    for name in local.names:
+        folders = [local.folder / dealer / "dealt" for dealer in local.dealers]
+        paths = [folder / f"{name}.correlations" for folder in folders]
+        found += paths
+        listed = ", ".join(f'"{path}"' for path in paths)
+        party = local.folder / name / "party.toml"
+        if "correlations" not in party.read_text():
+            change(party, ("[data]", f"correlations = [{listed}]\n[data]"))
+    return found
+
+
+def test_three_deal_ahead(tmp_path: Path) -> None:
+    """Each into files of its own, which are used together, once."""
+    local = prepare(tmp_path, tables=2, dealers=3)
+    paths = deal_ahead(local)
+    trained = run(local, "train", absent=local.dealers).checked()
+    assert trained["bank"][0].correlations == "ahead"
+    assert same_tests(model_of(local), plain_model(local))
+    assert not any(path.exists() for path in paths)
+
+
+def test_files_that_do_not_belong_together(tmp_path: Path) -> None:
+    """Of two dealings, of one dealer twice, and too few of them: refused before all meet."""
+    local = prepare(tmp_path / "first", tables=1, dealers=3)
+    paths = deal_ahead(local)
+    party = local.folder / "bank" / "party.toml"
+    whole = party.read_text()
+    for change_to, complaint in (
+        ([paths[0], paths[0], paths[2]], "was signed with the certificate"),
+        ([paths[1], paths[0], paths[2]], "was signed with the certificate"),
+        (paths[:2], "the job has 3 dealers, and each of them makes a file for us: name 3"),
+    ):
+        listed = ", ".join(f'"{path}"' for path in change_to)
+        start = whole.index("correlations = [")
+        end = whole.index("]", start) + 1
+        party.write_text(whole[:start] + f"correlations = [{listed}]" + whole[end:])
+        found = run(local, "train", absent=(*local.dealers, "shop"), wait=2.0)
+        assert complaint in str(found.errors["bank"])
+    party.write_text(whole)
+    for dealer in local.dealers:
+        (local.folder / dealer / "dealt").rename(local.folder / dealer / "old")
+    deal_ahead(local)
+    (local.folder / "dealer2" / "old" / "bank.correlations").replace(paths[1])
+    found = run(local, "train", absent=(*local.dealers, "shop"), wait=2.0)
+    assert "is of another dealing than" in str(found.errors["bank"])
+
+
+def test_dealers_that_deal_ahead_for_other_work(tmp_path: Path) -> None:
+    """They find out before they deal, and write nothing."""
+    local = prepare(tmp_path, tables=1, dealers=3)
+    running = {}
+    for name in local.dealers:
+        samples = 40 if name == "dealer2" else 39
+        folder = local.folder / name / "dealt"
+        options = ("--features=2,2", f"--samples={samples}", "--cuts=7", f"--ahead={folder}")
+        running[name] = local.start(name, "train", *options)
+    for name, process in running.items():
+        _, err = process.communicate(timeout=60)
+        assert process.returncode == DisagreementError.exit_code, (name, err)
+        assert "samples: " in err
+        assert not list((local.folder / name).glob("dealt/*"))
+
+
+def test_participants_play_the_dealers(tmp_path: Path) -> None:
+    """Each in a process that it starts with itself; nobody from outside is there."""
+    local = prepare(tmp_path, tables=2, names=THREE, dealers=3)
+    for dealer, player in zip(local.dealers, THREE, strict=True):
+        change(local.job, (f'name = "{dealer}"', f'name = "{dealer}"\nby = "{player}"'))
+        keys = local.folder / dealer
+        change(
+            local.folder / player / "party.toml",
+            (
+                "[data]",
+                f'[dealer]\nkey = "{keys / dealer}.key"\ncertificate = "{keys / dealer}.crt"\n'
+                "[data]",
+            ),
+        )
+    for verb in ("train", "predict"):
+        running = {name: local.start(name, verb) for name in THREE}
+        for name, process in running.items():
+            _, err = process.communicate(timeout=60)
+            assert process.returncode == 0, (name, err)
+            assert "which we play" in err
+    assert same_tests(model_of(local), plain_model(local))
+
+
+CONTACT = 'address = "127.0.0.1:{port}"\nfingerprint = "{letter}{zeros}"\n'
+
+
+def contact(number: int) -> str:
+    return CONTACT.format(port=9000 + number, letter="abcdef"[number], zeros="0" * 63)
+
+
+def job_with(local: LocalFederation, *dealers: str, **terms: str) -> None:
+    """Replace a job's dealer by others."""
+    text = local.job.read_text()
+    start, end = text.index("[dealer]"), text.index("[[participants]]")
+    listed = "".join(f"[[dealers]]\n{dealer}\n" for dealer in dealers)
+    said = "".join(f"{key} = {value}\n" for key, value in terms.items())
+    local.job.write_text(said + text[:start] + listed + text[end:])
+
+
+@pytest.mark.parametrize(
+    ("dealers", "terms", "complaint"),
+    [
+        ([], {}, r"dealers: there is one \[dealer\], or one or three \[\[dealers\]\]"),
+        ([contact(0), contact(1)], {}, "dealers: there are one or three, and here are 2"),
+        ([contact(k) for k in range(4)], {}, "dealers: there are one or three, and here are 4"),
+        (
+            [contact(0) + 'name = "bank"', contact(1), contact(2)],
+            {},
+            "dealers: 'bank' is the name of somebody else, too",
+        ),
+        (
+            [contact(0) + 'name = "x"', contact(1) + 'name = "x"', contact(2)],
+            {},
+            "dealers: 'x' is the name of somebody else, too",
+        ),
+        ([contact(0), contact(0), contact(2)], {}, "two have the same of fingerprints"),
+        (
+            [contact(k) for k in range(3)],
+            {"protocol": '"paper"'},
+            "dealers: the protocol paper takes one; use masked",
+        ),
+        (
+            [contact(k) for k in range(3)],
+            {"keep_indicators": "true"},
+            "keep_indicators: takes one dealer",
+        ),
+        (
+            [contact(0) + 'by = "bank"'],
+            {},
+            "dealers.by: bank would be the only dealer, and know all masks",
+        ),
+        (
+            [contact(k) + 'by = "bank"' for k in range(3)],
+            {},
+            "dealers.by: three participants play the three dealers, each of them one",
+        ),
+        (
+            [contact(0) + 'by = "bank"', contact(1), contact(2)],
+            {},
+            "dealers.by: three participants play the three dealers, each of them one",
+        ),
+        (
+            [contact(k) + f'by = "{name}"' for k, name in enumerate(("bank", "post", "shop"))],
+            {},
+            "dealers.by: 'post' is none of bank, telecom, shop",
+        ),
+        (
+            [contact(k) + f'by = "{name}"' for k, name in enumerate(THREE)],
+            {"align": "true"},
+            "align: the dealer that aligns must collude with nobody",
+        ),
+    ],
+)
+def test_jobs_that_are_refused(
+    tmp_path: Path, dealers: list[str], terms: dict[str, str], complaint: str
+) -> None:
+    local = prepare(tmp_path, names=THREE)
+    job_with(local, *dealers, **terms)
+    with pytest.raises(InputError, match=complaint):
+        Job.read(local.job)
+
+
+def test_jobs_that_are_taken(tmp_path: Path) -> None:
+    """One of [[dealers]] is what [dealer] is; three may have names, and be played."""
+    local = prepare(tmp_path, names=THREE)
+    job_with(local, contact(0))
+    assert Job.read(local.job).dealer_names == ("dealer",)
+    local = prepare(tmp_path / "named", names=THREE)
+    job_with(local, contact(0) + 'name = "notary"', contact(1), contact(2))
+    assert Job.read(local.job).dealer_names == ("notary", "dealer2", "dealer3")
+    local = prepare(tmp_path / "played", names=THREE)
+    job_with(local, *(contact(k) + f'by = "{name}"' for k, name in enumerate(THREE)))
+    job = Job.read(local.job)
+    assert job.played_by == dict(zip(job.dealer_names, THREE, strict=True))
+    assert "dealers' players" in job.terms()
+
+
+def test_all_must_mean_the_same_dealers(tmp_path: Path) -> None:
+    """Whoever has another order of them finds out before anything is computed."""
+    local = prepare(tmp_path, dealers=3)
+    text = local.job.read_text()
+    other = tmp_path / "other.toml"
+    first, second = text.index('name = "dealer1"'), text.index('name = "dealer2"')
+    blocks = text[first:second], text[second : text.index('name = "dealer3"')]
+    other.write_text(text.replace(blocks[0] + blocks[1], blocks[1] + blocks[0]))
+    found = run(local, "train", jobs={"bank": other}, wait=5.0)
+    assert set(found.errors) == set(local.everybody)
+    assert all(isinstance(error, PrivetError) for error in found.errors.values())
+    assert any("dealers" in str(error) for error in found.errors.values())

@@ -41,6 +41,16 @@ def test_there_are_enough_of_them() -> None:
             "halves-of-ids-accepted",
             "privacy/test_alignment.py::test_a_dealer_that_cheats_is_named_by_all",
         ),
+        (
+            "client-sends-plain",
+            "privacy/test_three_dealers.py::"
+            "test_what_a_dealer_hears_fits_other_masks[0-0-prediction]",
+        ),
+        (
+            "seeds-told-to-all-dealers",
+            "privacy/test_three_dealers.py::"
+            "test_what_a_dealer_hears_fits_other_masks[1-2-prediction]",
+        ),
     ],
 )
 def test_it_is_caught(name: str, test: str) -> None:

@@ -28,7 +28,7 @@ else:
 
 ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs" / "mutants.md"
-TESTS = ("tests/privacy", "tests/gates/test_leakage.py")
+TESTS = ("tests/privacy", "tests/gates/test_leakage.py", "tests/gates/test_recipes.py")
 
 
 @dataclass(frozen=True)
@@ -152,8 +152,8 @@ def page(rows: dict[str, str]) -> str:
         "# Mutants",
         "",
         "Small patches that each lose privacy in one place, and what catches them: written by",
-        "`make test-mutants`, which applies each to a copy of the package and runs `tests/privacy`",
-        "and `tests/gates/test_leakage.py`. The patches are in",
+        "`make test-mutants`, which applies each to a copy of the package and runs",
+        "`tests/privacy`, `test_leakage.py` and `test_recipes.py` of `tests/gates`. Patches are in",
         "[`mutants.toml`](../tests/privacy/mutants/mutants.toml).",
         "",
         "| mutant | what somebody could learn by it | caught by | which says |",

@@ -1,0 +1,238 @@
+"""What one of three dealers hears, explained by other masks.
+
+For one corrupt dealer and all participants but one. What these do not know is *hidden*
+(`tests.privacy.hidden`). Everything is dealt three times.
+
+1. As it is.
+2. With other masks: all that the honest participant draws as masks, from the hidden seed, is
+   replaced. Each message to the corrupt dealer, and each correction, must be what it was, so the
+   hidden draw that it was hidden by is chosen to make it so. It is drawn as zero; as the message is
+   sent, the difference is what it must have been (`Choosing`). The other one who has that draw
+   waits until it is chosen.
+3. With all those draws as they were chosen, and nothing else touched. What the corrupt dealer
+   hears, and all corrections, must be what they were, byte for byte.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from privet.arithmetic.prg import Place, Prg
+from privet.arithmetic.replicated import HOLDERS
+from privet.arithmetic.rings import Ring, RingArray
+from privet.arithmetic.shares import Elements
+from privet.runtime.carries import CLIENT, FIRST, SECOND
+from privet.runtime.letters import Letter
+from privet.runtime.recipes import Recipe
+from privet.runtime.runtime import Shape
+from privet.transport.channel import Array
+from tests.privacy.explain import Unexplained
+from tests.privacy.hidden import (
+    PAIR,
+    PRIVATE,
+    SHARES,
+    Coalition,
+    Draw,
+    Piece,
+    Script,
+    Scripted,
+    at,
+    is_mask,
+)
+from tests.privacy.three import NAMES, Dealing, Message, Watched, deal
+
+_MANY_BITS = 64  # are not the same by chance
+
+
+@dataclass
+class _Pending:
+    """A piece of a draw that is still zero."""
+
+    draw: Draw
+    piece: Piece
+    target: RingArray
+    """Where the dealer has it, perhaps with what others draw added."""
+
+
+class Choosing(Scripted):
+    """An honest dealer that chooses hidden draws so that it says what it said before."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._pending: list[_Pending] = []
+        """What the next message is hidden by."""
+        self._awaited: list[_Pending] = []
+        self._recipe: Recipe | None = None
+        self._position = 0
+        self._told: RingArray | None = None
+        """The last correction: it may be sent to a dealer after it is sent to a participant."""
+
+    def derive(self, recipe: Recipe, ring: Ring, *masks: Elements, kept: bool = False) -> Elements:
+        self._recipe, self._position = recipe, 0
+        found = super().derive(recipe, ring, *masks, kept=kept)
+        self._recipe = None
+        self._leave_nothing()
+        return found
+
+    def carries(self, *arguments: Any) -> tuple[Elements, Elements]:
+        found = super().carries(*arguments)
+        self._leave_nothing()
+        return found
+
+    def _leave_nothing(self) -> None:
+        if self._pending or self._awaited:
+            raise Unexplained(f"{self.where}, a hidden draw hides nothing")
+
+    def hidden(self, stream: str, place: Place, shape: Shape, ring: Ring) -> RingArray:
+        """Return zeros for what we are to choose, and what the other one has chosen."""
+        draw = self.script.draw(self, stream, place, shape, ring)
+        if is_mask(stream, place):
+            return draw.array.copy()
+        found, ours = ring.zeros(shape), False
+        for piece, chooser in self._choosers(stream, shape):
+            pending = _Pending(draw, piece, at(found, piece))
+            if chooser == self.role:
+                self._pending.append(pending)
+                ours = True
+            elif ours:  # the other one needs our piece to choose this
+                self._awaited.append(pending)
+            else:
+                self._wait_for(pending)
+        return found
+
+    def _choosers(self, stream: str, shape: Shape) -> list[tuple[Piece, int]]:
+        """Return whose message is hidden by a draw, or by pieces of it: their roles."""
+        corrupt = (self.coalition.dealer - self._dealers_turn(CLIENT)) % HOLDERS
+        if stream == SHARES:  # what the first server has of a value; or the correction
+            return [(None, FIRST if corrupt == SECOND else SECOND)]
+        if corrupt == CLIENT:
+            raise Unexplained(f"{self.where}, servers draw from the stream that they have alone")
+        if corrupt == FIRST:  # openings
+            return [(None, SECOND)]
+        if self._recipe is not None:  # what the client makes of S
+            return [(None, CLIENT)]
+        if len(shape) == 3 and shape[0] == 3:  # two factors, which hide openings; their product
+            return [((0, 2), FIRST), ((2, 3), CLIENT)]
+        # Carries, which are opened; tables and a bit of S.
+        return [(None, FIRST if len(shape) == 2 else CLIENT)]
+
+    def _draw(self, part: int, place: Place, shape: Shape, ring: Ring) -> Elements:
+        count = len(self._pending)
+        found = super()._draw(part, place, shape, ring)
+        for pending in self._pending[count:]:
+            pending.target = found.array
+        return found
+
+    def has_heard(self) -> None:
+        while self._awaited:
+            self._wait_for(self._awaited.pop())
+
+    def _wait_for(self, pending: _Pending) -> None:
+        pending.target[...] = pending.draw.wait(pending.piece, self.where, self.script.failed)
+
+    def corrects(self, message: Array, array: RingArray, ring: Ring) -> Array:
+        super().corrects(message, array, ring)
+        self._told = array
+        return Letter.of(ring, array.shape).write([array])
+
+    def shows(self, to: str, array: RingArray, ring: Ring) -> None:
+        """Choose what hides an array so that it is what was sent before; and make it that."""
+        sent = self.shown_before(to, array, ring)
+        if array is self._told:
+            return
+        if [pending.target.size for pending in self._pending] != [array.size]:
+            raise Unexplained(f"{self._what(to)} is not hidden by one fresh draw")
+        pending = self._pending.pop()
+        if self._recipe is not None and self.role == CLIENT:
+            chosen = self._recipe.rest(self._position, ring, array, sent)
+            self._position += 1
+        else:
+            chosen = ring.subtract(array, sent)
+        chosen = chosen.reshape(pending.target.shape)
+        pending.draw.choose(pending.piece, chosen)
+        ring.accumulate(pending.target, chosen)
+        array[...] = sent
+
+
+def explain(
+    program: Callable[[Any], Any], n_parties: int, before: Dealing, coalition: Coalition
+) -> None:
+    """Explain what a coalition saw by other masks; raise Unexplained if there is no way."""
+    moved = coalition.seeds(n_parties)
+    chosen = Script()
+    kind: Any = partial(Choosing, coalition=coalition, script=chosen, before=before)
+    _play(program, n_parties, kind, moved, coalition, chosen)
+    script = Script()
+    script.draws = chosen.draws
+    users = {key: draw.used_by for key, draw in chosen.draws.items()}
+    for draw in script.draws.values():
+        draw.used_by = []
+    kind = partial(Scripted, coalition=coalition, script=script, before=before)
+    after = _play(program, n_parties, kind, moved, coalition, script)
+    _compare(before.heard[coalition.dealer], after.heard[coalition.dealer], coalition)
+    for number in range(HOLDERS):
+        _compare(before.corrections[number], after.corrections[number], coalition)
+    _check_draws(before, after, coalition, script, users)
+
+
+def _play(
+    program: Callable[[Any], Any],
+    n_parties: int,
+    kind: Callable[..., Watched],
+    moved: set[tuple[int, int]],
+    coalition: Coalition,
+    script: Script,
+) -> Dealing:
+    kinds = [Watched if k == coalition.dealer else kind for k in range(HOLDERS)]
+    return deal(program, n_parties, kinds, moved, script.failed)
+
+
+def _compare(before: list[Message], after: list[Message], coalition: Coalition) -> None:
+    for one, other in zip(before, after, strict=True):
+        if one != other:
+            who = f"{NAMES[one.sender]} sends, as seen by {NAMES[coalition.dealer]}"
+            raise Unexplained(f"at step {one.step!r}, what {who}, depends on what is hidden")
+
+
+def _check_draws(
+    before: Dealing,
+    after: Dealing,
+    coalition: Coalition,
+    script: Script,
+    users: dict[Any, list[int]],
+) -> None:
+    """Check that both holders draw all that is hidden, once, and that seeds and masks are others.
+
+    What hides a value that nobody keeps is drawn by one dealer, and by the participant.
+    """
+    streams = _hidden_streams(before, coalition)
+    for number in coalition.others:
+        dealer = after.dealers[number]
+        assert isinstance(dealer, Scripted)
+        for name, stream in dealer.replaced.items():
+            if stream.seed == streams[name].seed:
+                who = NAMES[coalition.dealer]
+                raise Unexplained(
+                    f"the seed of a stream that {who} lacks does not depend on others"
+                )
+    for (name, place), draw in script.draws.items():
+        assert sorted(draw.used_by) == sorted(users[name, place])
+        if name == PAIR or is_mask(name, place):
+            assert sorted(draw.used_by) == sorted(coalition.others)
+        if is_mask(name, place) and draw.ring.bits * draw.array.size >= _MANY_BITS:
+            old = streams[name].uniform(place, draw.array.shape, draw.ring)
+            assert (draw.ring.reduce(old) != draw.ring.reduce(draw.array)).any(), place
+
+
+def _hidden_streams(before: Dealing, coalition: Coalition) -> dict[str, Prg]:
+    """Return what the honest dealers drew from, as they did before."""
+    number, other = coalition.others
+    dealer, part = before.dealers[number], (coalition.part - number) % HOLDERS
+    return {
+        PAIR: dealer._fellows.stream(other),
+        SHARES: dealer._shares[part].streams[coalition.honest],
+        PRIVATE: dealer._privates[part][coalition.honest],
+    }

@@ -12,7 +12,7 @@ endif
 
 .PHONY: setup demo test test-mutants lint format bench-reference bench-gates bench-paper \
         bench-protocols bench-attack bench-chaos bench-checkpoints bench-serving bench-alignment bench-secretflow bench-same-tests bench-multiclass bench-growth bench-link \
-        bench-reading bench-columns bench-boosters bench-options bench bench-quick clean
+        bench-reading bench-columns bench-boosters bench-options bench-dealers bench bench-quick clean
 
 setup: $(READY)
 
@@ -105,6 +105,9 @@ bench-boosters: setup
 
 bench-options: setup
 	$(BIN)/python -m benchmarks.options
+
+bench-dealers: setup
+	$(BIN)/python -m benchmarks.dealers
 
 bench-multiclass: setup
 	$(BIN)/python -m benchmarks.multiclass

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from privet.laboratory.local_federation import NAMES, Ended, LocalFederation
-from privet.runtime.launcher import TUNED
+from privet.runtime.local_processes import TUNED
 from tests.federation.harness import model_of, prepare
 from tests.federation.test_training import plain_model, same_tests
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from benchmarks import (
     boosters,
+    dealers,
     growth,
     homomorphic,
     multiclass,
@@ -233,3 +234,17 @@ def test_the_page_has_the_sections_of_programs(tmp_path: Path) -> None:
     keep(tmp_path / "secretflow.json", figures, "make bench-secretflow")
     page.write(tmp_path, tmp_path / "page.md", [], quick=False)
     assert "## Beside SecretFlow's SGB\n" in (tmp_path / "page.md").read_text()
+
+
+def test_dealers_are_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dealers, "NETWORK", "memory")
+    task = options.task_of("breast-cancer", rows=60)
+    found = dealers.measure(task, tables=1)  # raises where counts and meters differ
+    assert [run["dealers"] for run in found["runs"]] == [1, 1, 3, 3]
+    assert {run["same_tests"] for run in found["runs"]} == {found["runs"][0]["tests"]}
+    kept = keep(
+        tmp_path / "dealers.json",
+        {"sets": [found], "cores": 1, "run_seconds": 1.0},
+        "make bench-dealers",
+    )
+    assert any(line.startswith("|  | 3 | ") for line in dealers.section(kept))

@@ -8,6 +8,7 @@ from pathlib import Path
 from benchmarks import (
     boosters,
     columns,
+    dealers,
     growth,
     link,
     multiclass,
@@ -60,7 +61,17 @@ def _lines(found: dict[str, Rows], folder: str, drawn: Sequence[str], quick: boo
 
 def _programs(folder: Path) -> Iterator[str]:
     """Yield the sections of programs that keep their figures as JSON."""
-    programs = (link, growth, options, same_tests, boosters, columns, multiclass, secretflow)
+    programs = (
+        link,
+        growth,
+        options,
+        dealers,
+        same_tests,
+        boosters,
+        columns,
+        multiclass,
+        secretflow,
+    )
     for program in programs:
         path = folder / f"{program.NAME}.json"
         if path.exists():

@@ -1,0 +1,169 @@
+"""What three dealers cost beside one: bytes, processor time and time, in the same run.
+
+    python -m benchmarks.dealers [--quick]
+
+The paper's data with the paper's parameters, four participants, by `masked`, a few tables each:
+rounds and bytes at participants are compared, and must be equal; bytes between dealers are counted,
+and must be what the dealers metered. Live at 1 ms and 1 Gbit/s, each dealer on a link of its own,
+and dealt ahead. All of it is one after the other on this machine, on whose cores all processes are:
+where these are fewer than processes, times say more about the machine than about the protocol.
+
+Writes docs/results/dealers.json (a quick run: build/quick).
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from benchmarks.evidence.kept import Figures, keep, results, where
+from benchmarks.evidence.markdown import table, wrapped
+from benchmarks.evidence.rows import PAPER
+from benchmarks.options import BASE, PARTIES, PROTOCOL, Task, task_of
+from privet.boosting.estimate import estimate
+from privet.boosting.part import join
+from privet.boosting.trainer import Federated, train, train_federated
+
+NAME = "dealers"
+NETWORK = "1,1000"
+TABLES = 6
+"""Of each training: every dealer has every role twice."""
+DEALERS = (1, 3)
+
+
+@dataclass(frozen=True)
+class Timed:
+    """A training, and how long it took."""
+
+    federated: Federated
+    seconds: float
+
+
+def run(task: Task, tables: int, dealers: int, *, ahead: bool) -> Timed:
+    """Train with so many dealers, live or dealt ahead."""
+    params, _ = task.with_option(BASE, tables)
+    started = time.perf_counter()
+    federated = train_federated(
+        task.parties, task.label, params, PROTOCOL, network=NETWORK, dealers=dealers, ahead=ahead
+    )
+    return Timed(federated, time.perf_counter() - started)
+
+
+def measure(task: Task, tables: int) -> Figures:
+    """Return the figures of a data set; raise where what must be equal is not."""
+    params, _ = task.with_option(BASE, tables)
+    plain = train(task.parties, task.label, params)
+    found: Figures = {"data": task.data, "samples": len(task.label), "tables": tables}
+    rows = []
+    metered = []
+    for dealers in DEALERS:
+        federation = task.federation(BASE, tables)
+        counted = estimate(federation, federation.plan(len(task.label)), dealers=dealers)
+        for ahead in (False, True):
+            timed = run(task, tables, dealers, ahead=ahead)
+            outcome = timed.federated.outcome
+            online = [meter.total("online") for meter in outcome.meters]
+            dealt = sum(meter.total("offline").received for meter in outcome.meters)
+            metered.append((online[0].rounds, sum(each.sent for each in online), dealt))
+            between = [meter.total("online").sent for meter in outcome.dealer_meters]
+            if sum(between) != counted.between:
+                raise ArithmeticError(f"between dealers: {between}, counted {counted.between}")
+            model = join(timed.federated.parts)
+            same = int(((model.feature == plain.feature) & (model.bucket == plain.bucket)).sum())
+            rows.append(
+                {
+                    "dealers": dealers,
+                    "ahead": ahead,
+                    "same_tests": same,
+                    "tests": int(model.feature.size),
+                    "online": metered[-1][1],
+                    "dealt": dealt,
+                    "between": between,
+                    "dealer_seconds": outcome.dealer_seconds,
+                    "seconds": timed.seconds - outcome.ahead_seconds,
+                    "ahead_seconds": outcome.ahead_seconds,
+                }
+            )
+            print(rows[-1], flush=True)
+    if len(set(metered)) != 1:
+        raise ArithmeticError(f"{task.data}: participants' rounds and bytes differ: {metered}")
+    return {**found, "rounds": metered[0][0], "runs": rows}
+
+
+def main() -> int:
+    """Measure, keep the figures, print the section of the page."""
+    started = time.perf_counter()
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--quick", action="store_true", help="300 rows, 3 tables, one data set")
+    quick = parser.parse_args().quick
+    names = ["breast-cancer"] if quick else list(PAPER)
+    sets = [
+        measure(task_of(data, 300 if quick else None), 3 if quick else TABLES) for data in names
+    ]
+    figures: Figures = {
+        "sets": sets,
+        "cores": os.cpu_count(),
+        "run_seconds": time.perf_counter() - started,
+    }
+    path = results(quick) / f"{NAME}.json"
+    print(wrapped(section(keep(path, figures, "make bench-dealers"))))
+    return 0
+
+
+def section(figures: Figures) -> Iterator[str]:
+    """Yield the lines of the page."""
+    tables = figures["sets"][0]["tables"]
+    yield "## Three dealers\n"
+    yield (
+        f"Trainings of {tables} tables with the paper's parameters by `masked`, {PARTIES} "
+        "participants, with one dealer and with three, of whom none knows a mask. Participants "
+        "take the same rounds and bytes, to the byte; what dealers say to each other was counted "
+        "before, and metered the same. Live: 1 ms and 1 Gbit/s, each dealer on a link of its own. "
+        "Processor seconds are those of all dealers. All processes share "
+        f"{figures['cores']} cores, so times with seven of them are worse than on seven machines. "
+        f"{where(figures)}\n"
+    )
+    head = (
+        "",
+        "dealers",
+        "tests as in the clear",
+        "MB a table between participants",
+        "dealt",
+        "between dealers",
+        "dealers' processor s a table",
+        "live, s a table",
+        "dealt ahead, s a table",
+        "and before it",
+    )
+    rows = []
+    for found in figures["sets"]:
+        count = found["tables"]
+        for dealers in DEALERS:
+            live, ahead = (
+                next(r for r in found["runs"] if r["dealers"] == dealers and r["ahead"] == way)
+                for way in (False, True)
+            )
+            rows.append(
+                [
+                    found["data"] if dealers == DEALERS[0] else "",
+                    str(dealers),
+                    f"{live['same_tests']} of {live['tests']}",
+                    f"{live['online'] / count / 1e6:.1f}",
+                    f"{live['dealt'] / count / 1e6:.1f}",
+                    f"{sum(live['between']) / count / 1e6:.1f}" if dealers > 1 else "",
+                    f"{live['dealer_seconds'] / count:.2f}",
+                    f"{live['seconds'] / count:.2f}",
+                    f"{ahead['seconds'] / count:.2f}",
+                    f"{ahead['ahead_seconds'] / count:.2f}",
+                ]
+            )
+    yield from table(head, rows)
+    yield f"All of it took {figures['run_seconds'] / 60:.1f} minutes.\n"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -61,10 +61,10 @@ class Training:
 
     def __call__(self, runtime: Any, data: Any) -> Any:
         """Train."""
-        keeping = Keeping(dict(enumerate(self.seeds)))
+        keeping = Keeping({k: [seed] for k, seed in enumerate(self.seeds)})
         if data is not None:
             mine = runtime.index
-            keeping = Keeping({mine: self.seeds[mine]}, Folder(f"{self.folder}/{mine}"))
+            keeping = Keeping({mine: [self.seeds[mine]]}, Folder(f"{self.folder}/{mine}"))
         return train(runtime, self.federation, self.plan, data, keeping=keeping)
 
 

@@ -94,6 +94,25 @@ def test_a_service(tmp_path: Path) -> None:
     service.ended().checked()
 
 
+def test_indicators_are_kept(tmp_path: Path) -> None:
+    """Each dealer is told two of three parts of a seed; with other dealers, masks are others."""
+    local = prepare(tmp_path, tables=1, dealers=3)
+    local.job.write_text(f"keep_indicators = true\n{local.job.read_text()}")
+    costs = []
+    for _ in range(2):
+        found = run(local, "train", restart=True).checked()
+        assert same_tests(model_of(local), plain_model(local))
+        costs.append(found["bank"][0].bytes_sent)
+    assert costs[1] < costs[0]
+    text = local.job.read_text()
+    first, second = text.index('name = "dealer1"'), text.index('name = "dealer2"')
+    blocks = text[first:second], text[second : text.index('name = "dealer3"')]
+    local.job.write_text(text.replace(blocks[0] + blocks[1], blocks[1] + blocks[0]))
+    found = run(local, "train", restart=True).checked()
+    assert found["bank"][0].bytes_sent == costs[0]
+    assert same_tests(model_of(local), plain_model(local))
+
+
 @pytest.mark.parametrize("dealer", ["dealer1", "dealer2", "dealer3"])
 def test_a_dealer_that_is_lost_is_named_by_all(tmp_path: Path, dealer: str) -> None:
     """Whoever it is, at every other role; the training goes on from its checkpoint."""
@@ -287,11 +306,6 @@ def job_with(local: LocalFederation, *dealers: str, **terms: str) -> None:
             [contact(k) for k in range(3)],
             {"protocol": '"paper"'},
             "dealers: the protocol paper takes one; use masked",
-        ),
-        (
-            [contact(k) for k in range(3)],
-            {"keep_indicators": "true"},
-            "keep_indicators: takes one dealer",
         ),
         (
             [contact(0) + 'by = "bank"'],

@@ -95,7 +95,8 @@ class Training:
         ids = Ids.of(range(N))
 
         def party(k: int) -> None:
-            keeper = Keeper(str(folder / parties[k]), data[k][0].columns, ids, silent)
+            columns = data[k][0].columns
+            keeper = Keeper(str(folder / parties[k]), columns, ids, silent, {DEALER: "its"})
             found[k] = keeper.agree(channels[parties[k]], self.federation, N)
 
         def dealer() -> None:

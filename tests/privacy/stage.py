@@ -184,7 +184,7 @@ class Watched(Party):
     def stream(self, name: str) -> Prg | None:
         """Return `shared`, `private`, `own` or `lasting`; there need not be one that lasts."""
         if name == "lasting":
-            return self._lasting.get(self.index)
+            return next(iter(self._lasting.get(self.index, [])), None)
         found: Prg | Sum = getattr(self, f"_{name}")
         if isinstance(found, Sum):
             (found,) = found.streams

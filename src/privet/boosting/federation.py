@@ -5,7 +5,7 @@ Reference: the paper's Algorithm 2, for any suite.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -143,8 +143,8 @@ class PartyData:
 class Keeping:
     """What one role needs to keep indicators for trainings to come, and to use kept ones."""
 
-    seeds: Mapping[int, bytes]
-    """Of the masks that last, by their owner: our own one, or, at the dealer, all."""
+    seeds: Mapping[int, Sequence[bytes]]
+    """Of the masks that last, by their owner: our own, or, at a dealer, all that it is told."""
     shelf: Shelf | None = None
     """Where a participant keeps what others published."""
 

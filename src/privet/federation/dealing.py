@@ -51,7 +51,8 @@ def _program(job: Job, agreement: Agreement, channel: Channel) -> Program:
         plan, keeping = federation.plan(agreement.samples), None
         done = agreement.stage[0]
         if job.keep_indicators and done < plan.params.tables:
-            plan, keeping = receive_seeds(channel, federation, agreement.samples)
+            dealers = len(job.dealer_names)
+            plan, keeping = receive_seeds(channel, federation, agreement.samples, dealers)
         return training_program(federation, plan, done, channel, keeping, aligned=job.align)
     if agreement.command == "serve":
         return DealerOfService(job, channel, len(agreement.features), agreement.tables)

@@ -10,12 +10,12 @@ Owners tell the dealer the seeds of their masks in every training, so the dealer
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, TypeVar
 
 from pydantic import Field
 
-from privet.arithmetic.prg import SEED_BYTES
+from privet.arithmetic.prg import SEED_BYTES, derive_seed
 from privet.arithmetic.rings import Ring, RingArray
 from privet.boosting.binning import BucketedColumns
 from privet.boosting.federation import Federation, Keeping
@@ -73,7 +73,16 @@ class _Names(Shelf):
 class Keeper:
     """A participant's kept indicators, in one training."""
 
-    def __init__(self, folder: str, columns: BucketedColumns, ids: Ids, tell: Tell) -> None:
+    def __init__(
+        self,
+        folder: str,
+        columns: BucketedColumns,
+        ids: Ids,
+        tell: Tell,
+        dealers: Mapping[str, str],
+    ) -> None:
+        """`dealers` are their names and fingerprints."""
+        self._dealers = dict(dealers)
         self._folder = make_folder(folder)
         self._files = KeptIndicators(self._folder)
         self._columns = columns
@@ -81,7 +90,10 @@ class Keeper:
         self._tell = tell
 
     def agree(self, channel: Channel, federation: Federation, samples: int) -> tuple[Plan, Keeping]:
-        """Find out whose indicators all have, and tell the dealer the seed of our masks."""
+        """Find out whose indicators all have, and tell dealers the seed of our masks.
+
+        Three dealers are told two of its three parts each.
+        """
         plan = federation.plan(samples, ())
         ring, names = federation.suite.indicator_ring(plan), federation.parties
         index = names.index(channel.name)
@@ -92,7 +104,8 @@ class Keeper:
         self._check_files(shapes, index, ring)
         cuts = [count for count, _ in shapes[index]]
         trained = self._columns.first(plan.n_samples)
-        digest = indicator_digest(trained, self._ids, cuts, ring, names)
+        known_by = [f"{name} {fingerprint}" for name, fingerprint in self._dealers.items()]
+        digest = indicator_digest(trained, self._ids, cuts, ring, names, known_by)
         masks, new = self._files.masks(digest), Masks.fresh()
         ours = Offer(kept=None if masks is None else masks.name, new=new.name)
         offers = _told(channel, names, ours)
@@ -106,11 +119,14 @@ class Keeper:
         if masks is None or index not in kept:
             masks = new
             self._files.keep(masks, digest)
-        (dealer,) = (peer for peer in channel.peers if peer not in names)
-        send(channel, [dealer], (_USED_AGAIN if index in kept else _NEW) + masks.seed)
+        seeds = _parts(masks.seed, len(self._dealers))
+        for k, dealer in enumerate(self._dealers):
+            # Of three parts, dealer k has k and k + 1.
+            told = seeds[k] if len(seeds) == 1 else seeds[k] + seeds[(k + 1) % len(seeds)]
+            send(channel, [dealer], (_USED_AGAIN if index in kept else _NEW) + told)
         self._announce([names[k] for k in kept])
         called = [o.kept if k in kept and o.kept else o.new for k, o in enumerate(offers)]
-        keeping = Keeping({index: masks.seed}, _Names(self._files, called))
+        keeping = Keeping({index: seeds}, _Names(self._files, called))
         return federation.plan(samples, kept), keeping
 
     def _have(
@@ -152,13 +168,22 @@ class Keeper:
         self._tell(Event("kept", text, {"owners": owners}))
 
 
-def receive_seeds(channel: Channel, federation: Federation, samples: int) -> tuple[Plan, Keeping]:
-    """Learn, as the dealer, the seeds of all masks, and whose indicators are used again."""
+def _parts(seed: bytes, dealers: int) -> list[bytes]:
+    """Return the seed, or three that are made of it, whose masks are added up."""
+    return [seed] if dealers == 1 else [derive_seed(seed, f"part {k}") for k in range(dealers)]
+
+
+def receive_seeds(
+    channel: Channel, federation: Federation, samples: int, dealers: int = 1
+) -> tuple[Plan, Keeping]:
+    """Learn, as a dealer, seeds of all masks, and whose indicators are used again."""
     kept, seeds = [], {}
+    count = 1 if dealers == 1 else 2
     for k, name in enumerate(federation.parties):
         message = receive(channel, name)
-        flag, seeds[k] = message[:1], message[1:]
-        if len(seeds[k]) != SEED_BYTES or flag not in (_USED_AGAIN, _NEW):
+        flag, told = message[:1], message[1:]
+        seeds[k] = [told[i : i + SEED_BYTES] for i in range(0, len(told), SEED_BYTES)]
+        if len(told) != count * SEED_BYTES or flag not in (_USED_AGAIN, _NEW):
             raise PeerMisbehavedError(name, "told something else than the seed of its masks")
         if flag == _USED_AGAIN:
             kept.append(k)

@@ -71,7 +71,9 @@ def train_part(party: PartyFile, seat: Seat, *, restart: bool = False) -> tuple[
         program = _Training(job, agreement, own, seat.tell, channel)
         if not agreement.ended:
             if program.left and job.keep_indicators and dealt is None:
-                program.keep(Keeper(str(own.kept), own.data.columns, own.ids, seat.tell))
+                dealers = {n: contact.fingerprint for n, contact in job.dealing().items()}
+                ours = str(own.kept), own.data.columns, own.ids, seat.tell
+                program.keep(Keeper(*ours, dealers))
             elif program.left and job.keep_indicators:
                 text = "correlations are dealt ahead: no indicators are kept, or used again"
                 seat.tell(Event("kept", text, {"owners": []}))

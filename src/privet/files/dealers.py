@@ -61,12 +61,10 @@ class Dealers(Config):
         contacts = zip(self.dealer_names, self.dealers, strict=False)
         return {name: dealer.by for name, dealer in contacts if dealer.by}
 
-    def check_dealers(
-        self, participants: Sequence[str], protocol: str, *, align: bool, keep: bool
-    ) -> None:
+    def check_dealers(self, participants: Sequence[str], protocol: str, *, align: bool) -> None:
         """Raise ValueError unless there are one or three, and what the job asks for can be dealt.
 
-        `align` and `keep` tell whether rows are aligned, and indicators kept.
+        `align` tells whether rows are aligned.
         """
         if (self.dealer is None) == (not self.dealers):
             raise ValueError(
@@ -90,8 +88,6 @@ class Dealers(Config):
             return
         if not SUITES[protocol].several_dealers:
             raise ValueError(f"dealers: the protocol {protocol} takes one; use masked")
-        if keep:
-            raise ValueError("keep_indicators: takes one dealer, who keeps seeds; leave it out")
         strangers = [name for name in players if name not in participants]
         if strangers:
             raise ValueError(f"dealers.by: {strangers[0]!r} is none of {', '.join(participants)}")

@@ -85,11 +85,17 @@ def indicator_digest(
     cuts: Sequence[int],
     ring: Ring,
     participants: Sequence[str],
+    dealers: Sequence[str] = (),
 ) -> str:
-    """Return a digest of all that our indicators are made of, and of who has them."""
+    """Return a digest of all that our indicators are made of, and of who has them.
+
+    Of three `dealers`, each has two parts of the masks' seed: others, or the same in another order,
+    must not have parts of the same.
+    """
     buckets = np.ascontiguousarray(columns.buckets)
     digest = hashlib.sha256()
     about = repr((columns.owner, list(participants), ring.bits, list(cuts), buckets.shape))
+    about += repr(list(dealers)) if len(dealers) > 1 else ""
     digest.update(hashlib.sha256(about.encode()).digest())
     digest.update(ids.digest())
     digest.update(buckets.tobytes())

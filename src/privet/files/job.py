@@ -92,7 +92,7 @@ class Job(Reveals, Dealers):
         if self.protocol not in SUITES:
             raise ValueError(f"protocol: {self.protocol!r} is none of {', '.join(SUITES)}")
         names = self.names
-        self.check_dealers(names, self.protocol, align=self.align, keep=self.keep_indicators)
+        self.check_dealers(names, self.protocol, align=self.align)
         for what, values in (
             ("names", names),
             ("fingerprints", [contact.fingerprint for contact in self._contacts().values()]),

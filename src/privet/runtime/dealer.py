@@ -54,9 +54,9 @@ class Dealer(Blind):
         once, before the roles of several dealers change.
         """
 
+    @abstractmethod
     def lasting_mask(self, shape: Shape, ring: Ring, owner: int) -> Elements:
-        """Return what `lasting` does, as a mask; to a sole dealer alone."""
-        raise self._several("lasting masks")
+        """Return what `lasting` does, as a mask."""
 
     def uniform_parts(self, shape: Shape, ring: Ring) -> list[RingArray]:
         """Return every participant's share of a fresh uniform value; to a sole dealer alone."""

@@ -72,6 +72,11 @@ class OneOfThree(Dealer):
         parts = (streams[owner].uniform(place, shape, ring) for streams in self._privates)
         return Replicated(*(Elements(part, ring) for part in parts))
 
+    def lasting_mask(self, shape: Shape, ring: Ring, owner: int) -> Replicated:
+        """Return our parts of what lasts."""
+        parts = self._lasting_parts(shape, ring, owner)
+        return Replicated(*(Elements(part, ring) for part in parts))
+
     def derive(self, recipe: Recipe, ring: Ring, *masks: Elements, kept: bool = False) -> Elements:
         """Do our part in giving the participants shares of a value."""
         shapes = [mask.shape for mask in masks]

@@ -19,7 +19,7 @@ from typing import NamedTuple, TypeAlias, TypeVar
 import numpy as np
 
 from privet.arithmetic.prg import Place, Prg
-from privet.arithmetic.rings import Z64, Ring, RingArray
+from privet.arithmetic.rings import Z64, Ring, RingArray, total
 from privet.arithmetic.shares import Elements, Share
 from privet.errors import ResultError
 from privet.runtime.correlations import Tag
@@ -98,7 +98,7 @@ class Runtime(ABC):
         self._tag = Tag()
         self._slots: dict[tuple[str, tuple[int, ...]], int] = defaultdict(int)
         self._corrections = [0] * n_parties
-        self._lasting: dict[int, Prg] = {}
+        self._lasting: dict[int, list[Prg]] = {}
         self._worker: ThreadPoolExecutor | None = None
 
     @contextlib.contextmanager
@@ -132,18 +132,25 @@ class Runtime(ABC):
             self._worker.shutdown(wait=False, cancel_futures=True)
             self._worker = None
 
-    def use_lasting(self, seeds: Mapping[int, bytes]) -> None:
-        """Have `lasting` draw from the seeds of these participants, which the dealer has, too."""
-        self._lasting = {owner: Prg(seed) for owner, seed in seeds.items()}
+    def use_lasting(self, seeds: Mapping[int, Sequence[bytes]]) -> None:
+        """Have `lasting` draw from the seeds of these participants, which the dealer has, too.
+
+        One of each; or, with three dealers, three of our own, and two of everybody's at a dealer.
+        """
+        self._lasting = {owner: [Prg(each) for each in own] for owner, own in seeds.items()}
 
     def lasting(self, shape: tuple[int, ...], ring: Ring, owner: int) -> RingArray | None:
         """Return uniform values that are the same in every program with the owner's seed.
 
         None, to whoever has not got that. They may hide one thing only, and always the same.
         """
+        parts = self._lasting_parts(shape, ring, owner)
+        return total(parts, ring) if parts else None
+
+    def _lasting_parts(self, shape: tuple[int, ...], ring: Ring, owner: int) -> list[RingArray]:
+        """Return what each of the owner's seeds that we have gives."""
         place = self._next_place(f"lasting for {owner}", shape, ring)
-        stream = self._lasting.get(owner)
-        return None if stream is None else stream.uniform(place, shape, ring)
+        return [stream.uniform(place, shape, ring) for stream in self._lasting.get(owner, [])]
 
     @abstractmethod
     def public(self, values: RingArray, ring: Ring) -> Share:

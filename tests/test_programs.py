@@ -237,10 +237,11 @@ def test_the_page_has_the_sections_of_programs(tmp_path: Path) -> None:
 
 
 def test_dealers_are_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dealers, "NETWORK", "memory")
+    in_memory = {way: ("memory", ahead) for way, (_, ahead) in dealers.WAYS.items()}
+    monkeypatch.setattr(dealers, "WAYS", in_memory)
     task = options.task_of("breast-cancer", rows=60)
     found = dealers.measure(task, tables=1)  # raises where counts and meters differ
-    assert [run["dealers"] for run in found["runs"]] == [1, 1, 3, 3]
+    assert [run["dealers"] for run in found["runs"]] == [1, 1, 1, 3, 3, 3]
     assert {run["same_tests"] for run in found["runs"]} == {found["runs"][0]["tests"]}
     kept = keep(
         tmp_path / "dealers.json",

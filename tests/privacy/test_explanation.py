@@ -245,9 +245,8 @@ def test_training_with_levels_that_test_nothing(task: str, n: int, honest: int) 
     explain(session, honest, changed(twins)(data[honest]))
 
 
-@pytest.mark.parametrize(("n", "honest"), [(2, 0), (3, 2)])
+@pytest.mark.parametrize(("n", "honest", "sign"), [(2, 0, -1), (3, 2, 1)])
 @pytest.mark.parametrize("task", TASKS)
-@pytest.mark.parametrize("sign", [1, -1])
 def test_training_with_constraints(task: str, n: int, honest: int, sign: int) -> None:
     """On all columns but one: which nodes and leaves are in the wrong order follows from sums, and
     these are those of twins."""

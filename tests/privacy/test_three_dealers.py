@@ -32,9 +32,8 @@ def dealt(case: str, rounds: int = 1) -> tuple[Callable[[Any], None], Dealing]:
         if case != "prediction":
             program(dealer, None)
             return
-        for number in range(rounds * HOLDERS):
-            with dealer.step("batch", number):
-                program(dealer, None)
+        for _ in range(rounds * HOLDERS):
+            program(dealer, None)
 
     return body, deal(body, N_PARTIES)
 

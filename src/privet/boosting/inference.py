@@ -95,7 +95,7 @@ def tell_unit(runtime: Runtime, query: Query, part: ModelPart | None) -> LabelUn
     unit = None if part is None else part.unit
     if query.recipient == query.active:
         return unit
-    with runtime.step("predict"):
+    with runtime.step_again("predict"):
         numbers = None if unit is None else np.array([*unit.start, unit.scale]).view(np.uint64)
         shared = runtime.share(numbers, query.active, (2,), Z64)
         revealed = runtime.reveal(shared, [query.recipient], "centre and scale of the label")
@@ -138,7 +138,7 @@ def predict(
 
     Reveals: the rounded scores to the recipient.
     """
-    with runtime.step("predict"):
+    with runtime.step_again("predict"):
         tests, leaves = _applied(query, parties, part, columns)
         scores = SUITES[query.protocol].infer(runtime, tests, leaves)
         scores += _start(runtime, query, part, query.shape[2])
@@ -167,7 +167,7 @@ def predict_explained(
 
     Reveals: the rounded scores, contributions and base to the recipient.
     """
-    with runtime.step("predict"):
+    with runtime.step_again("predict"):
         tests, leaves = _applied(query, parties, part, columns)
         groups = query.groups(parties, part)
         reasons, means = _reasons(query, part)
@@ -228,7 +228,7 @@ def mean_contributions(
     Reveals: these means to the recipient.
     """
     suite, groups = SUITES[query.protocol], query.groups(parties, part)
-    with runtime.step("predict"):
+    with runtime.step_again("predict"):
         tests, leaves = _applied(query, parties, part, columns)
         reasons, _ = _reasons(query, part)
         _, added = suite.infer_explained(runtime, tests, leaves, reasons, groups)

@@ -97,6 +97,7 @@ class Runtime(ABC):
         self.on_progress: Callable[[int], None] | None = None
         self._tag = Tag()
         self._slots: dict[tuple[str, tuple[int, ...]], int] = defaultdict(int)
+        self._repeated: dict[str, int] = defaultdict(int)
         self._corrections = [0] * n_parties
         self._lasting: dict[int, list[Prg]] = {}
         self._worker: ThreadPoolExecutor | None = None
@@ -119,6 +120,11 @@ class Runtime(ABC):
         if number is not None:
             self._path.pop()
         self.step_name = "/".join(self._steps)
+
+    def step_again(self, name: str) -> contextlib.AbstractContextManager[None]:
+        """Name a step that is done any number of times, and number it by how often it was."""
+        self._repeated[name] += 1
+        return self.step(name, self._repeated[name] - 1)
 
     def in_background(self, work: Callable[[], _Result]) -> Future[_Result]:
         """Begin some work that can go on while we wait for the others; one after the other."""
@@ -226,7 +232,7 @@ class Runtime(ABC):
         return place
 
     def _dealers_turn(self, role: int) -> int:
-        """Return which of three dealers has a role: another one with every table."""
+        """Return which of three dealers has a role: another one with every table, or batch."""
         return ((self._path[0] if self._path else 0) + role) % 3
 
     def _next_turn(self, nbytes: int) -> int:

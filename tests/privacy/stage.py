@@ -271,10 +271,10 @@ class WatchedChannel(RecordingChannel):
         super().__init__(inner)
         self.to_dealer: list[Array] = []
 
-    def send(self, peer: str, array: Array, tag: int = 0) -> None:
+    def send(self, peer: str, array: Array, tag: int = 0, stream: int = 0) -> None:
         if peer == DEALER:
             self.to_dealer.append(array.copy())
-        super().send(peer, array, tag)
+        super().send(peer, array, tag, stream)
 
 
 class RecordingSink(Sink):
@@ -431,10 +431,10 @@ class ReplayChannel(Channel):
     def peers(self) -> tuple[str, ...]:
         return tuple(self._mail)
 
-    def send(self, peer: str, array: Array, tag: int = 0) -> None:
+    def send(self, peer: str, array: Array, tag: int = 0, stream: int = 0) -> None:
         pass
 
-    def receive(self, peer: str, expected: Expected, tag: int = 0) -> Array:
+    def receive(self, peer: str, expected: Expected, tag: int = 0, stream: int = 0) -> Array:
         array = self._mail[peer][self.position[peer]]
         self.position[peer] += 1
         return array.copy()

@@ -45,11 +45,11 @@ class RecordingChannel(Channel):
     def peers(self) -> tuple[str, ...]:
         return self.inner.peers
 
-    def send(self, peer: str, array: Array, tag: int = 0) -> None:
-        self.inner.send(peer, array, tag)
+    def send(self, peer: str, array: Array, tag: int = 0, stream: int = 0) -> None:
+        self.inner.send(peer, array, tag, stream)
 
-    def receive(self, peer: str, expected: Expected, tag: int = 0) -> Array:
-        array = self.inner.receive(peer, expected, tag)
+    def receive(self, peer: str, expected: Expected, tag: int = 0, stream: int = 0) -> Array:
+        array = self.inner.receive(peer, expected, tag, stream)
         record = self.corrections if peer == DEALER else self.received
         record.append(Received(peer, tag, self.inner.where(), array.copy()))
         return array

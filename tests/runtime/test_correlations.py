@@ -247,8 +247,8 @@ class Counting(MemoryChannel):
 
     most = 0
 
-    def send(self, peer: str, array: Any, tag: int = 0) -> None:
-        super().send(peer, array, tag)
+    def send(self, peer: str, array: Any, tag: int = 0, stream: int = 0) -> None:
+        super().send(peer, array, tag, stream)
         Counting.most = max(Counting.most, sum(self.backlog(name) for name in NAMES))
 
 

@@ -125,7 +125,8 @@ def test_last_words_are_read_though_writing_failed() -> None:
             time.sleep(0.1)
             bob._links["cid"].say(ALIVE)
             bob._links["cid"].say(FAILED, name_tag("ann"))
-            bob._hang_up()
+            with bob._lock:
+                bob._hang_up()
             link = cid._links["bob"]
             link.queue(memoryview(bytes(100)))
             time.sleep(0.1)

@@ -7,6 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -187,11 +188,85 @@ def test_what_comes_out_of_order(tmp_path: Path) -> None:
     with mesh("tcp", tmp_path, deadline=2.0, names=("ann", "bob")) as channels:
         ann, bob = channels["ann"], channels["bob"]
         assert isinstance(ann, SocketChannel)
-        ann._links["bob"].sent = 5
+        ann._links["bob"].sent[0] = 5
         ann.send("bob", one)
         with pytest.raises(PeerMisbehavedError, match=r"sent array 5 .* where array 0 .* is due"):
             bob.receive("ann", expected(one))
         ann.abort()
+
+
+def test_streams_do_not_wait_for_each_other(channels: Channels) -> None:
+    """What comes first is taken last, and each stream counts its own arrays."""
+
+    def body(channel: Channel) -> None:
+        for stream in range(4):
+            for i in range(3):
+                for peer in channel.peers:
+                    channel.send(peer, np.array([stream, i], dtype=np.uint32), i, stream)
+        for stream in reversed(range(4)):
+            for i in range(3):
+                for peer in channel.peers:
+                    due = Expected(np.dtype(np.uint32), (2,))
+                    assert channel.receive(peer, due, i, stream).tolist() == [stream, i]
+
+    together(channels, body)
+
+
+def test_threads_side_by_side(channels: Channels) -> None:
+    """Eight threads at each, of which some wait for large arrays and some for many small ones."""
+
+    def body(channel: Channel) -> None:
+        def talk(stream: int) -> int:
+            size, rounds = (1 << 17, 4) if stream % 2 else (5, 60)
+            for i in range(rounds):
+                array = np.full(size, 1000 * stream + i, dtype=np.uint64)
+                for peer in channel.peers:
+                    channel.send(peer, array, i, stream)
+                for peer in channel.peers:
+                    assert (channel.receive(peer, expected(array), i, stream) == array).all()
+            return rounds
+
+        with ThreadPoolExecutor(8) as pool:
+            assert list(pool.map(talk, range(8))) == [60, 4] * 4
+
+    together(channels, body)
+
+
+@pytest.mark.parametrize("kind", ["tcp", "tls"])
+def test_a_full_inbox_is_read_for_who_waits_behind(kind: str, tmp_path: Path) -> None:
+    with mesh(kind, tmp_path, deadline=5.0, names=("ann", "bob")) as channels:
+        ann, bob = channels["ann"], channels["bob"]
+        assert isinstance(bob, SocketChannel)
+        bob._inbox_limit = 1 << 16
+        many, one = np.zeros(1 << 20, dtype=np.uint64), np.ones(1, dtype=np.uint64)
+        ann.send("bob", many, stream=1)
+        ann.send("bob", one, stream=2)
+        assert bob.receive("ann", expected(one), stream=2).tolist() == [1]
+        assert (bob.receive("ann", expected(many), stream=1) == many).all()
+        ann.abort()
+        bob.abort()
+
+
+@pytest.mark.parametrize("kind", ["tcp", "tls"])
+def test_all_threads_hear_of_a_failure(kind: str, tmp_path: Path) -> None:
+    with mesh(kind, tmp_path, deadline=20.0, names=("ann", "bob")) as channels:
+        ann, bob = channels["ann"], channels["bob"]
+        due = Expected(np.dtype(np.uint8), (1,))
+
+        def wait(stream: int) -> str | None:
+            with pytest.raises(PeerError) as caught:
+                bob.receive("ann", due, stream=stream)
+            return caught.value.peer
+
+        with ThreadPoolExecutor(4) as pool:
+            waiting = [pool.submit(wait, stream) for stream in range(4)]
+            time.sleep(0.1)
+            start = time.monotonic()
+            ann.abort()
+            found = [future.result() for future in waiting]
+        assert time.monotonic() - start < 2
+        assert {*found} <= {"ann", None}  # None: found the channel closed by another thread
+        assert "ann" in found
 
 
 def test_what_comes_after_a_goodbye(tmp_path: Path) -> None:
@@ -230,7 +305,7 @@ def test_empty_frames_fill_the_inbox_too(tmp_path: Path) -> None:
         for _ in range(20_000):
             ann.send("bob", np.empty(0, dtype=np.uint8))
         time.sleep(0.3)
-        assert len(bob._links["ann"].inbox) < 10_000
+        assert len(bob._links["ann"].inbox[0]) < 10_000
         ann.abort()
         bob.abort()
 

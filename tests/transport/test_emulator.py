@@ -73,8 +73,11 @@ def test_the_rate_of_the_papers_link() -> None:
     """100 Mbit/s: 2.5 MB take 0.2 s and the delay, to within 5 percent."""
     with lines([Link(0.005, 12.5e6)], [(0, 0)]) as [(near, far)]:
         content = np.random.default_rng(0).bytes(2_500_000)
-        seconds = min(transfer(near, far, content) for _ in range(12))
-    assert seconds == pytest.approx(0.205, rel=0.05)
+        times: list[float] = []
+        while len(times) < 3 or (min(times) > 0.205 * 1.05 and len(times) < 60):
+            times.append(transfer(near, far, content))
+    # A machine that is busy makes it longer, nothing makes it shorter.
+    assert min(times) == pytest.approx(0.205, rel=0.05)
 
 
 @pytest.mark.parametrize(("shared", "expected"), [(True, 0.305), (False, 0.105)])
@@ -83,9 +86,9 @@ def test_a_link_may_be_shared(shared: bool, expected: float) -> None:
     links = [Link(0.005, 12.5e6) for _ in range(3)]
     ends = [(0, 0)] * 3 if shared else [(k, k) for k in range(3)]
     content = bytes(1_250_000)
-    times = []
+    times: list[float] = []
     with lines(links, ends) as pairs:
-        for _ in range(12):
+        while len(times) < 3 or (min(times) > 1.1 * expected and len(times) < 60):
             start = time.monotonic()
             threads = [threading.Thread(target=transfer, args=(*pair, content)) for pair in pairs]
             for thread in threads:

@@ -2,7 +2,9 @@
 
 A channel belongs to one participant and reaches all its peers. Between two participants arrays
 arrive whole, unchanged and in the order they were sent. Sending never waits for the peer to
-receive, so two participants may send each other arrays of any size at the same time.
+receive, so two participants may send each other arrays of any size at the same time. Threads that
+work side by side have a *stream* each: within it arrays are in order, and none waits for those of
+another stream.
 
     send(peer, array, tag)               hand an array over, not to be changed before `flush`
     receive(peer, dtype, shape, tag)     wait for the next array of a peer, which must be that one
@@ -69,12 +71,12 @@ class Channel(ABC):
         """The names of the peers."""
 
     @abstractmethod
-    def send(self, peer: str, array: Array, tag: int = 0) -> None:
+    def send(self, peer: str, array: Array, tag: int = 0, stream: int = 0) -> None:
         """Hand an array over to be carried to a peer."""
 
     @abstractmethod
-    def receive(self, peer: str, expected: Expected, tag: int = 0) -> Array:
-        """Wait for the next array from a peer."""
+    def receive(self, peer: str, expected: Expected, tag: int = 0, stream: int = 0) -> Array:
+        """Wait for the next array from a peer on one stream."""
 
     @abstractmethod
     def flush(self) -> None:
@@ -119,8 +121,8 @@ class Channel(ABC):
         return {peer: self.receive(peer, due, tag) for peer, due in expected.items()}
 
     def check(self, peer: str, header: Header, expected: Expected, sequence: int, tag: int) -> None:
-        """Raise PeerMisbehavedError unless a frame is the one that is due."""
-        due = Header(header.kind, expected.dtype, expected.shape, sequence, tag)
+        """Raise PeerMisbehavedError unless a frame is the one that is due on its stream."""
+        due = Header(header.kind, expected.dtype, expected.shape, sequence, tag, header.stream)
         if header != due:
             raise PeerMisbehavedError(
                 peer,

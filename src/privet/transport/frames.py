@@ -5,8 +5,8 @@
             3  1  kind: 1 array, 2 alive, 3 goodbye, 4 failed
             4  1  type of the elements: 0 uint8, 1 uint32, 2 uint64, 3 uint16
             5  1  number of dimensions, at most 4
-            6  2  zero
-            8  4  sequence number: how many arrays were sent before
+            6  2  stream: which of several that run side by side, and are each in order
+            8  4  sequence number: how many arrays were sent before on the stream
            12  4  tag: of an array, what both ends hash of where in the program they are;
                   of a failure, the hash of whose name is to blame, or 0 for the sender's own
            16 16  four lengths, those beyond the dimensions zero
@@ -38,6 +38,7 @@ _HEADER = struct.Struct("<2sBBBBHII4I")
 HEADER_BYTES: Final = _HEADER.size
 MAX_DIMENSIONS: Final = 4
 MAX_FRAME_BYTES: Final = 1 << 30
+MAX_STREAMS: Final = 64
 
 _DTYPES: tuple[np.dtype[Any], ...] = (
     np.dtype(np.uint8),
@@ -63,6 +64,7 @@ class Header(NamedTuple):
     shape: tuple[int, ...]
     sequence: int
     tag: int
+    stream: int = 0
 
     @property
     def nbytes(self) -> int:
@@ -72,17 +74,19 @@ class Header(NamedTuple):
     def describe(self) -> str:
         """Say what kind of frame this is."""
         if self.kind == ARRAY:
-            return f"array {self.sequence} of {self.dtype} {self.shape}, tag {self.tag:08x}"
+            stream = f" on stream {self.stream}" if self.stream else ""
+            what = f"array {self.sequence}{stream} of {self.dtype} {self.shape}"
+            return f"{what}, tag {self.tag:08x}"
         return _CONTROL[self.kind]
 
 
-def array_header(array: npt.NDArray[Any], sequence: int, tag: int) -> bytes:
+def array_header(array: npt.NDArray[Any], sequence: int, tag: int, stream: int = 0) -> bytes:
     """Return the header of a frame that carries an array."""
     assert array.ndim <= MAX_DIMENSIONS, f"{array.ndim} dimensions do not fit a frame"
     assert array.nbytes <= MAX_FRAME_BYTES, f"{array.nbytes} bytes do not fit a frame"
     lengths = array.shape + (0,) * (MAX_DIMENSIONS - array.ndim)
     return _HEADER.pack(
-        b"PV", VERSION, ARRAY, _CODES[array.dtype], array.ndim, 0, sequence, tag, *lengths
+        b"PV", VERSION, ARRAY, _CODES[array.dtype], array.ndim, stream, sequence, tag, *lengths
     )
 
 
@@ -100,18 +104,19 @@ def parse_header(content: bytes | bytearray | memoryview, limit: int = MAX_FRAME
     """Return what a header says; raise FrameError for anything that we would not have sent."""
     if len(content) != HEADER_BYTES:
         raise FrameError(f"{len(content)} bytes are no header")
-    magic, version, kind, code, dimensions, zero, sequence, tag, *lengths = _HEADER.unpack(content)
+    fields = _HEADER.unpack(content)
+    magic, version, kind, code, dimensions, stream, sequence, tag, *lengths = fields
     if magic != b"PV":
         raise FrameError(f"not a frame of this software: it starts with {bytes(content[:8])!r}")
     if version != VERSION:
         raise FrameError(f"a frame of version {version}; this software speaks version {VERSION}")
     if kind != ARRAY and kind not in _CONTROL:
         raise FrameError(f"a frame of the unknown kind {kind}")
-    if code >= len(_DTYPES) or dimensions > MAX_DIMENSIONS or zero != 0:
+    if code >= len(_DTYPES) or dimensions > MAX_DIMENSIONS or stream >= MAX_STREAMS:
         raise FrameError("a frame with a damaged header")
     if any(lengths[dimensions:]):
         raise FrameError("a frame with lengths beyond its dimensions")
-    if kind != ARRAY and (code or dimensions or sequence or (tag and kind != FAILED)):
+    if kind != ARRAY and (code or dimensions or stream or sequence or (tag and kind != FAILED)):
         raise FrameError("a control frame that carries something")
     # A length of zero would make the others free to be anything, so it counts as one here.
     size = _DTYPES[code].itemsize
@@ -119,7 +124,7 @@ def parse_header(content: bytes | bytearray | memoryview, limit: int = MAX_FRAME
         size *= length or 1
     if size > limit:
         raise FrameError(f"a frame of {size} bytes; the limit is {limit}")
-    return Header(kind, _DTYPES[code], tuple(lengths[:dimensions]), sequence, tag)
+    return Header(kind, _DTYPES[code], tuple(lengths[:dimensions]), sequence, tag, stream)
 
 
 class FrameReader:

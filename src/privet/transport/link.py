@@ -10,9 +10,11 @@ import select
 import socket
 import ssl
 import time
-from collections import deque
-from collections.abc import Collection, Mapping
+from collections import defaultdict, deque
+from collections.abc import Collection, Mapping, Sequence
 from enum import IntEnum
+
+import numpy as np
 
 from privet.errors import PeerError, PeerLostError, PeerMisbehavedError
 from privet.transport.channel import Array
@@ -20,9 +22,11 @@ from privet.transport.frames import (
     ALIVE,
     FAILED,
     GOODBYE,
+    HEADER_BYTES,
     FrameError,
     FrameReader,
     Header,
+    array_header,
     control_header,
     name_tag,
 )
@@ -30,6 +34,8 @@ from privet.transport.frames import (
 _WOULD_BLOCK = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 # What a frame takes in memory beside its elements, so that empty ones count, too.
 OVERHEAD = 512
+# So many bytes of elements leave in one write with their header, which TLS makes one full record.
+_WITH_HEADER = (1 << 14) - HEADER_BYTES
 # How much is read from one peer before the others get their turn.
 _READ_QUOTA = 1 << 22
 # Where the system tells it: the peer has ended, though what it sent before is still unread.
@@ -61,9 +67,14 @@ class PeerLink:
         self.reader = FrameReader(limit)
         self.outgoing: deque[memoryview] = deque()
         self.outgoing_bytes = 0
-        self.inbox: deque[tuple[Header, Array]] = deque()
+        self.inbox: dict[int, deque[tuple[Header, Array]]] = defaultdict(deque)
+        """What came, by stream."""
         self.inbox_bytes = 0
-        self.sent = self.received = 0
+        self.sent: dict[int, int] = defaultdict(int)
+        self.received: dict[int, int] = defaultdict(int)
+        """How many arrays, by stream."""
+        self.awaited = 0
+        """How many threads wait for an array that has not come."""
         self.heard = time.monotonic()
         self.said_goodbye = False
         self.error: PeerError | None = None
@@ -76,6 +87,17 @@ class PeerLink:
         """Put bytes behind those that wait to be sent."""
         self.outgoing.append(content)
         self.outgoing_bytes += len(content)
+
+    def queue_array(self, array: Array, tag: int, stream: int) -> None:
+        """Put an array behind what waits to be sent."""
+        if not array.flags.c_contiguous:
+            array = array.copy(order="C")
+        header = array_header(array, self.sent[stream], tag, stream)
+        self.sent[stream] = (self.sent[stream] + 1) & 0xFFFFFFFF
+        elements = array.reshape(-1).view(np.uint8).data
+        self.queue(memoryview(b"".join((header, elements[:_WITH_HEADER]))))
+        if array.nbytes > _WITH_HEADER:
+            self.queue(elements[_WITH_HEADER:])
 
     def write(self) -> None:
         """Send what the connection takes without waiting."""
@@ -135,8 +157,16 @@ class PeerLink:
         elif header.kind == GOODBYE:
             self.said_goodbye = True
         elif header.kind != ALIVE:
-            self.inbox.append((header, array))
+            self.inbox[header.stream].append((header, array))
             self.inbox_bytes += array.nbytes + OVERHEAD
+
+    def take_out(self, stream: int) -> tuple[Header, Array, int]:
+        """Return the first array that came on a stream, and which one it should be."""
+        header, array = self.inbox[stream].popleft()
+        self.inbox_bytes -= array.nbytes + OVERHEAD
+        sequence = self.received[stream]
+        self.received[stream] = (sequence + 1) & 0xFFFFFFFF
+        return header, array, sequence
 
     def hear_of_failure(self, tag: int) -> None:
         """Take note that the peer ends, and whom it blames for that."""
@@ -169,6 +199,13 @@ def may_clear_up(links: Collection[PeerLink]) -> bool:
     return any(
         link.blamed in well or (link.doubt == Doubt.TORN and well) for link in suspects(links)
     )
+
+
+def accuse(links: Sequence[PeerLink], where: str, step: str | None = None) -> PeerError:
+    """Return the error of the first link, which mentions the others."""
+    errors = [link.error for link in links if link.error is not None]
+    also = "".join(f"; also {error}" for error in errors[1:])
+    return type(errors[0])(errors[0].peer, f"{errors[0].problem}{where}{also}", step)
 
 
 def has_hung_up(connection: socket.socket) -> bool:

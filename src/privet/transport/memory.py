@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Sequence
 from typing import NoReturn
 
@@ -22,13 +22,9 @@ class _Hub:
     def __init__(self, names: Sequence[str]) -> None:
         self.names = tuple(names)
         self.changed = threading.Condition()
-        self.mail: dict[tuple[str, str], deque[tuple[Header, Array]]] = {
-            (sender, receiver): deque()
-            for sender in names
-            for receiver in names
-            if sender != receiver
-        }
-        self.waiting = dict.fromkeys(self.mail, 0)
+        self.mail: dict[tuple[str, str, int], deque[tuple[Header, Array]]] = defaultdict(deque)
+        """What one has sent to another on a stream, and is not taken yet."""
+        self.waiting: dict[tuple[str, str], int] = defaultdict(int)
         self.closed: dict[str, str | None] = {}
         """Who has gone, and whom it lost, if that is why."""
 
@@ -39,30 +35,30 @@ class MemoryChannel(Channel):
     def __init__(self, name: str, hub: _Hub, deadline: float) -> None:
         super().__init__(name, deadline)
         self._hub = hub
-        self._sent = dict.fromkeys(hub.names, 0)
-        self._received = dict.fromkeys(hub.names, 0)
+        self._sent: dict[tuple[str, int], int] = defaultdict(int)
+        self._received: dict[tuple[str, int], int] = defaultdict(int)
 
     @property
     def peers(self) -> tuple[str, ...]:
         """The names of the peers."""
         return tuple(name for name in self._hub.names if name != self.name)
 
-    def send(self, peer: str, array: Array, tag: int = 0) -> None:
+    def send(self, peer: str, array: Array, tag: int = 0, stream: int = 0) -> None:
         """Put a copy of an array into a peer's mailbox."""
-        header = Header(ARRAY, array.dtype, array.shape, self._sent[peer], tag)
-        self._sent[peer] += 1
+        header = Header(ARRAY, array.dtype, array.shape, self._sent[peer, stream], tag, stream)
+        self._sent[peer, stream] += 1
         with self._hub.changed:
             if self.name in self._hub.closed:
                 raise PeerLostError(peer, f"this channel is closed{self._at()}", self.where())
-            self._hub.mail[self.name, peer].append((header, np.array(array, order="C")))
+            self._hub.mail[self.name, peer, stream].append((header, np.array(array, order="C")))
             self._hub.waiting[self.name, peer] += array.nbytes
             self._hub.changed.notify_all()
 
-    def receive(self, peer: str, expected: Expected, tag: int = 0) -> Array:
+    def receive(self, peer: str, expected: Expected, tag: int = 0, stream: int = 0) -> Array:
         """Take the next array out of the mailbox."""
         end = None if self.deadline == math.inf else time.monotonic() + self.deadline
-        box = self._hub.mail[peer, self.name]
         with self._hub.changed:
+            box = self._hub.mail[peer, self.name, stream]
             while not box:
                 # A thread that ends closes its channel, and one that computes is not silent as long
                 # as it lives; the deadline is for one that is stuck.
@@ -78,12 +74,12 @@ class MemoryChannel(Channel):
             self._hub.waiting[peer, self.name] -= array.nbytes
             self._hub.changed.notify_all()
         try:
-            self.check(peer, header, expected, self._received[peer], tag)
+            self.check(peer, header, expected, self._received[peer, stream], tag)
         except PeerError:
             with self._hub.changed:
                 self._leave(peer)
             raise
-        self._received[peer] += 1
+        self._received[peer, stream] += 1
         return array
 
     def flush(self) -> None:

@@ -1,8 +1,9 @@
 """Channels over connected sockets, with TLS or without.
 
 The thread that waits for an array does the reading and writing itself, so a round of small
-messages costs no hand-over between threads. While it computes, a second thread looks in fifty times
-a second: it moves what is ready to be moved, so that transfers go on, and sends signs of life.
+messages costs no hand-over between threads; if several wait, one of them does it for all. While all
+compute, another thread looks in fifty times a second: it moves what is ready to be moved, so that
+transfers go on, and sends signs of life.
 
 When a peer fails, the others are told who it was before they are hung up on. When all that we know
 is what one peer says of another, we look at that other one for a moment before we repeat it.
@@ -19,26 +20,21 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import NoReturn
 
-import numpy as np
-
 from privet.errors import PeerError, PeerLostError, PeerSilentError
 from privet.transport.channel import Array, Channel, Expected
 from privet.transport.frames import (
     ALIVE,
     FAILED,
     GOODBYE,
-    HEADER_BYTES,
     MAX_FRAME_BYTES,
-    array_header,
     name_tag,
 )
-from privet.transport.link import OVERHEAD, PeerLink, may_clear_up, suspects
+from privet.transport.link import PeerLink, accuse, may_clear_up, suspects
+from privet.transport.poller import Poller
 
 _TICK = 0.02
 # How long the failure of one peer may take to show, once another one told us of it.
 _GRACE = 0.5
-# So many bytes of elements leave in one write with their header, which TLS makes one full record.
-_WITH_HEADER = (1 << 14) - HEADER_BYTES
 
 
 class SocketChannel(Channel):
@@ -58,8 +54,10 @@ class SocketChannel(Channel):
         self._links = {p: PeerLink(p, s, frame_limit, names) for p, s in sockets.items()}
         self._by_descriptor = {link.socket.fileno(): link for link in self._links.values()}
         self._inbox_limit = inbox_limit
-        self._poll = select.poll()
-        self._lock = threading.Lock()
+        self._poller = Poller()
+        self._lock = threading.Condition(threading.Lock())
+        """Held by whoever looks at the links; all are told when something has moved."""
+        self._pumping = False
         self._closed = threading.Event()
         self._leaving = False
         self._unread: set[PeerLink] = set()
@@ -67,7 +65,7 @@ class SocketChannel(Channel):
         for connection in sockets.values():
             connection.setblocking(False)
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self._poll.register(connection, select.POLLIN)
+            self._poller.watch(connection, select.POLLIN)
         self._ticker = threading.Thread(
             target=self._tick, name=f"{name} looks after its connections", daemon=True
         )
@@ -78,15 +76,15 @@ class SocketChannel(Channel):
         """The names of the peers."""
         return tuple(self._links)
 
-    def send(self, peer: str, array: Array, tag: int = 0) -> None:
+    def send(self, peer: str, array: Array, tag: int = 0, stream: int = 0) -> None:
         """Hand an array over; it must not be changed before `flush` returns."""
         with self._lock:
-            self._send(self._links[peer], array, tag)
+            self._send(self._links[peer], array, tag, stream)
 
-    def receive(self, peer: str, expected: Expected, tag: int = 0) -> Array:
-        """Wait for the next array from a peer."""
+    def receive(self, peer: str, expected: Expected, tag: int = 0, stream: int = 0) -> Array:
+        """Wait for the next array from a peer on one stream."""
         with self._lock:
-            return self._receive(self._links[peer], expected, tag)
+            return self._receive(self._links[peer], expected, tag, stream)
 
     def exchange(
         self, arrays: Mapping[str, Array], expected: Mapping[str, Expected], tag: int = 0
@@ -97,32 +95,27 @@ class SocketChannel(Channel):
                 self._send(self._links[peer], array, tag)
             return {p: self._receive(self._links[p], due, tag) for p, due in expected.items()}
 
-    def _send(self, link: PeerLink, array: Array, tag: int) -> None:
+    def _send(self, link: PeerLink, array: Array, tag: int, stream: int = 0) -> None:
         if self._closed.is_set():
             raise PeerLostError(link.peer, f"this channel is closed{self._at()}", self.where())
         if link.error is not None:
             self._give_up()
-        if not array.flags.c_contiguous:
-            array = array.copy(order="C")
-        header = array_header(array, link.sent, tag)
-        link.sent = (link.sent + 1) & 0xFFFFFFFF
-        elements = array.reshape(-1).view(np.uint8).data
-        link.queue(memoryview(b"".join((header, elements[:_WITH_HEADER]))))
-        if array.nbytes > _WITH_HEADER:
-            link.queue(elements[_WITH_HEADER:])
+        link.queue_array(array, tag, stream)
         link.write()
         self._watch(link)
 
-    def _receive(self, link: PeerLink, expected: Expected, tag: int) -> Array:
-        if not link.inbox:
-            self._wait(lambda: bool(link.inbox), [link], expected)
-        header, array = link.inbox.popleft()
-        link.inbox_bytes -= array.nbytes + OVERHEAD
+    def _receive(self, link: PeerLink, expected: Expected, tag: int, stream: int = 0) -> Array:
+        inbox = link.inbox[stream]
+        if not inbox:
+            link.awaited += 1
+            self._watch(link)
+            self._wait(lambda: bool(inbox), [link], expected)
+            link.awaited -= 1
+        header, array, sequence = link.take_out(stream)
         try:
-            self.check(link.peer, header, expected, link.received, tag)
+            self.check(link.peer, header, expected, sequence, tag)
         except PeerError as error:
             self._fail(error, link)
-        link.received = (link.received + 1) & 0xFFFFFFFF
         self._watch(link)
         return array
 
@@ -166,7 +159,7 @@ class SocketChannel(Channel):
                 for link in missed:
                     link.error = link.error or PeerSilentError(link.peer, "nothing heard from it")
                 if missed:
-                    raise _accuse(suspects(missed), " before its goodbye")
+                    raise accuse(suspects(missed), " before its goodbye")
         self._ticker.join()
 
     def abort(self) -> None:
@@ -213,13 +206,14 @@ class SocketChannel(Channel):
             self._pump(left)
         first, *others = suspects(links)
         where = f" while {expected} is due from it" if expected and first in due else ""
-        error = _accuse([first, *others], where + self._at(), self.where())
+        error = accuse([first, *others], where + self._at(), self.where())
         self._fail(error, first, first.blamed)
 
     def _fail(self, error: PeerError, link: PeerLink, blamed: int = 0) -> NoReturn:
         teller = name_tag(link.peer)
-        self._tell(blamed or teller, teller)
-        self._hang_up()
+        if not self._closed.is_set():
+            self._tell(blamed or teller, teller)
+            self._hang_up()
         raise error from None
 
     def _tell(self, culprit: int, teller: int) -> None:
@@ -235,13 +229,29 @@ class SocketChannel(Channel):
         for link in self._links.values():
             with contextlib.suppress(OSError):
                 link.socket.close()
+        self._poller.close()
+        self._lock.notify_all()
 
     def _pump(self, timeout: float) -> None:
-        """Move bytes; wait up to `timeout` for some to move."""
+        """Move bytes, or have the thread that does so; wait up to `timeout` for some to move."""
+        if self._pumping:
+            self._lock.wait(timeout)
+        elif not self._closed.is_set():
+            self._pumping = True
+            try:
+                self._move(timeout)
+            finally:
+                self._pumping = False
+                self._lock.notify_all()
+
+    def _move(self, timeout: float) -> None:
         for link in list(self._unread):
             link.read()
             self._watch(link)
-        for descriptor, event in self._poll.poll(0 if self._unread else 1000 * timeout):
+        ready = self._poller.wait(0 if self._unread else timeout, self._lock)
+        if self._closed.is_set():  # by another thread, meanwhile
+            return
+        for descriptor, event in ready:
             link = self._by_descriptor[descriptor]
             if event & select.POLLOUT:
                 link.write()
@@ -254,23 +264,23 @@ class SocketChannel(Channel):
             self._show_life(now)
 
     def _watch(self, link: PeerLink) -> None:
-        """Ask to be told what the link can use: room to write, and bytes unless it has plenty."""
+        """Ask to be told what the link can use: room to write, and bytes unless it has plenty.
+
+        It has not, while a thread waits for what comes behind what others have not taken yet.
+        """
         if link.more:
             self._unread.add(link)
         else:
             self._unread.discard(link)
         interest = select.POLLOUT if link.outgoing else 0
-        if link.inbox_bytes < self._inbox_limit:
+        if link.awaited or link.inbox_bytes < self._inbox_limit:
             interest |= select.POLLIN
         if link.error is not None:
             interest = -1  # not even that it hung up: we know
         if interest == link.interest:
             return
         link.interest = interest
-        if interest >= 0:
-            self._poll.modify(link.socket, interest)
-        else:
-            self._poll.unregister(link.socket)
+        self._poller.watch(link.socket, interest)
 
     def _show_life(self, now: float) -> None:
         for link in self._links.values():
@@ -284,14 +294,7 @@ class SocketChannel(Channel):
         while not self._closed.wait(_TICK):
             if self._lock.acquire(blocking=False):
                 try:
-                    if not self._closed.is_set():
+                    if not self._pumping:
                         self._pump(0)
                 finally:
                     self._lock.release()
-
-
-def _accuse(links: Sequence[PeerLink], where: str, step: str | None = None) -> PeerError:
-    """Return the error of the first link, which mentions the others."""
-    errors = [link.error for link in links if link.error is not None]
-    also = "".join(f"; also {error}" for error in errors[1:])
-    return type(errors[0])(errors[0].peer, f"{errors[0].problem}{where}{also}", step)

@@ -62,8 +62,8 @@ class _Listening(Fellows):
         self.dealing = dealing
         self.step: Callable[[], str] = lambda: MEETING
 
-    def receive(self, other: int, expected: Expected, tag: int = 0) -> Array:
-        array = super().receive(other, expected, tag)
+    def receive(self, other: int, expected: Expected, tag: int = 0, stream: int = 0) -> Array:
+        array = super().receive(other, expected, tag, stream)
         message = Message(other, self.step(), tag, array.tobytes())
         self.dealing.heard[self.number].append(message)
         return array
@@ -152,8 +152,9 @@ def deal(
 ) -> Dealing:
     """Run a program at three dealers of some kinds, and return all that was said.
 
-    Their seeds are the same every time, but for those that are moved: which dealer draws it, and
-    how many it has drawn before.
+    They deal one table after the other: at once, the same is said in another order. Their seeds are
+    the same every time, but for those that are moved: which dealer draws it, and how many it has
+    drawn before.
     """
     channels = memory_channels(NAMES)
     dealing = Dealing()
@@ -176,6 +177,7 @@ def deal(
 
     with (
         mock.patch.object(fellows_module, "fresh_seed", seed),
+        mock.patch.object(one_of_three, "AT_ONCE", 1),
         mock.patch.object(one_of_three, "_Roles", _Talk),
         mock.patch.object(one_of_three, "Letter", _Written),
     ):

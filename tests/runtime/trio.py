@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -36,13 +37,12 @@ class Corrections(Sink):
 
     def __init__(self, fellows: Fellows, n_parties: int) -> None:
         self._fellows, self._n = fellows, n_parties
-        self.last: RingArray | None = None
 
     def start(self) -> tuple[str, list[list[bytes]]]:
         return self._fellows.meet(self._n, b"")
 
     def send(self, party: int, array: RingArray, tag: int) -> None:
-        self.last = array
+        pass
 
     def close(self, tag: int) -> None:
         pass
@@ -53,7 +53,13 @@ class Watched(OneOfThree):
 
     def __init__(self, n_parties: int, sink: Corrections, fellows: Fellows, notes: Any) -> None:
         super().__init__(n_parties, sink, fellows)
-        self.notes, self.sink, self.number = notes, sink, fellows.number
+        self.notes, self.number = notes, fellows.number
+        self._last = threading.local()  # several tables are dealt at once
+
+    def _in_order(self, deliver: Callable[[], None]) -> None:
+        if isinstance(deliver, partial) and deliver.func == self._sink.send:
+            self._last.correction = deliver.args[1]
+        super()._in_order(deliver)
 
     def carries(
         self, mask: Elements, places: Sequence[int], bit: int | None = None
@@ -63,7 +69,7 @@ class Watched(OneOfThree):
         return Carry(*found.parts), top
 
     def derive(self, recipe: Recipe, ring: Ring, *masks: Elements, kept: bool = False) -> Elements:
-        self.sink.last = None
+        self._last.correction = None
         found = super().derive(recipe, ring, *masks, kept=kept)
         shape = recipe.shape(*(mask.shape for mask in masks))
         path = tuple(self._path)
@@ -75,7 +81,7 @@ class Watched(OneOfThree):
             ring,
             masks,
             drawn,
-            self.sink.last,
+            self._last.correction,
             found if kept else None,
         )
         return found

@@ -226,9 +226,11 @@ def train(
         columns = data.columns
         part = _no_tables(federation, plan, columns.owner, unit) if state is None else state.part
         thresholds = plan.ownership.by_feature(runtime.index, list(columns.thresholds))
-    while not keep:
-        with runtime.step("table", done):
-            table = suite.train_table(done)
+
+    def train_table(number: int) -> None:
+        nonlocal part
+        with runtime.step("table", number):
+            table = suite.train_table(number)
             loss = _reveal_loss(runtime, suite, table)
             leaves = _kept_leaves(runtime, federation, plan, table)
             watch.look(suite)
@@ -237,8 +239,13 @@ def train(
             if on_state is not None:
                 scores = suite.scores.part.astype(np.uint64)
                 on_state(TrainingState(part, scores, loss, tuple(watch.losses)))
-        done += 1
-        runtime.progress(done)
+        runtime.progress(number + 1)
+
+    while not keep:
+        # With patience, even the dealer must hear after every table whether there is another one.
+        last = plan.params.tables if plan.params.patience is None else done + 1
+        runtime.each(range(done, last), train_table)
+        done = last
         keep = watch.keep(done)
     part = None if part is None else part.truncated(keep)
     if plan.explains:

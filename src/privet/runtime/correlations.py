@@ -3,16 +3,16 @@
 Uniform values cost nothing: the dealer shares a seed with each participant, who draws its own
 shares from it. A derived value (a product of masks, say) is drawn the same way, and the difference
 between what was drawn and what it should be, the *correction*, goes to one participant: whoever has
-got the fewest bytes so far.
+got the fewest bytes of the current table so far.
 
-Both sides hash what they draw, its purpose, ring and shape, into a running *tag*. A correction
+Both sides hash what they draw, its purpose, ring and shape, into a running *tag*, which every table
+begins anew (`runtime.cursor`). A correction
 carries the dealer's tag: if the participant's differs, they have not been running the same program,
 and nothing is computed. The last thing sent is a closing tag, so nothing is left over unnoticed.
 """
 
 from __future__ import annotations
 
-import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from privet.arithmetic.prg import SEED_BYTES, fresh_seed
-from privet.arithmetic.rings import Ring, RingArray
+from privet.arithmetic.rings import RingArray
 from privet.errors import CorrelationError, PeerMisbehavedError
 from privet.runtime.letters import ANNOUNCED
 from privet.runtime.seeds import (
@@ -37,17 +37,6 @@ CLOSING = Expected(np.dtype(np.uint8), (0,))
 _START = Expected(np.dtype(np.uint8), (START_BYTES,))
 _START_OF_THREE = Expected(np.dtype(np.uint8), (START_OF_THREE_BYTES,))
 NONCE = Expected(np.dtype(np.uint8), (SEED_BYTES,))
-
-
-class Tag:
-    """The running hash of what was drawn."""
-
-    def __init__(self) -> None:
-        self.value = 0
-
-    def note(self, step: str, kind: str, shape: tuple[int, ...], ring: Ring) -> None:
-        """Hash one draw in."""
-        self.value = zlib.crc32(f"{step}|{kind}|{shape}|{ring.name}".encode(), self.value)
 
 
 class Sink(ABC):

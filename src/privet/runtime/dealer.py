@@ -27,6 +27,8 @@ class Dealer(Blind):
     def __init__(self, n_parties: int, sink: Sink, link: Link | None = None) -> None:
         super().__init__(n_parties, link)
         self._sink = sink
+        self.seconds_aside = 0.0
+        """How long other threads than that of the program have computed."""
 
     @abstractmethod
     def uniform(self, shape: Shape, ring: Ring) -> Elements:

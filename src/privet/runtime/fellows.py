@@ -62,13 +62,13 @@ class Fellows:
         """Return the stream that we have with another one."""
         return self._streams[other]
 
-    def send(self, other: int, array: Array, tag: int = 0) -> None:
+    def send(self, other: int, array: Array, tag: int = 0, stream: int = 0) -> None:
         """Send an array to another one."""
-        self._channel.send(self._names[other], array, tag)
+        self._channel.send(self._names[other], array, tag, stream)
 
-    def receive(self, other: int, expected: Expected, tag: int = 0) -> Array:
-        """Wait for the next array of another one."""
-        return self._channel.receive(self._names[other], expected, tag)
+    def receive(self, other: int, expected: Expected, tag: int = 0, stream: int = 0) -> Array:
+        """Wait for the next array of another one on a stream."""
+        return self._channel.receive(self._names[other], expected, tag, stream)
 
     def _tell(self, other: int, content: bytes) -> None:
         self.send(other, np.frombuffer(content, dtype=np.uint8))

@@ -37,6 +37,15 @@ class Meter:
     seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float), compare=False)
     """Wall time of each step, the steps inside it included."""
 
+    def add(self, other: Meter) -> None:
+        """Add what somebody else has metered, or a part of ourselves."""
+        for step, traffic in other.online.items():
+            self.online[step] += traffic
+        for step, traffic in other.offline.items():
+            self.offline[step] += traffic
+        for step, seconds in other.seconds.items():
+            self.seconds[step] += seconds
+
     def total(self, phase: str = "online", within: str = "") -> Traffic:
         """Return the sum over all steps, or over one and the steps inside it."""
         steps: dict[str, Traffic] = getattr(self, phase)

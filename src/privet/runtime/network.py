@@ -100,10 +100,12 @@ def addresses(
         dealers = [name for name in found if name not in names]
         for number, dealer in enumerate(dealers):
             if network.dealer_link == "own":
-                # Of two dealers, the one that calls has its bytes and the other's on its link.
-                called = [*names, *dealers[:number]]
-                apart = [route(dealer, name, 0, 0) for name in called]
+                apart = [route(dealer, name, 0, 0) for name in names]
                 stack.enter_context(emulate(apart, [Link(delay, rate)]))
+                # Two dealers have a line between them, with the full rate each way.
+                for other in dealers[:number]:
+                    line = [Link(delay, rate), Link(delay, rate)]
+                    stack.enter_context(emulate([route(dealer, other, 0, 1)], line))
             elif network.dealer_link == "shared":
                 # Where each participant has a link, the dealer's bytes take the receiver's.
                 ends = [0 if network.shared else called for called in range(len(names))]

@@ -123,7 +123,7 @@ def deal_ahead_metered(
     except BaseException:
         sink.abandon()
         raise
-    return sink.paths, Dealt(time.thread_time() - started, dealer.meter)
+    return sink.paths, _dealt(dealer, started)
 
 
 def run_party(
@@ -176,7 +176,11 @@ def run_dealer(
         channel.where = lambda: dealer.step_name
         program(dealer, None)
         dealer.close()
-    return Dealt(time.thread_time() - started, dealer.meter)
+    return _dealt(dealer, started)
+
+
+def _dealt(dealer: Dealer, started: float) -> Dealt:
+    return Dealt(time.thread_time() - started + dealer.seconds_aside, dealer.meter)
 
 
 def dealer_of(names: Sequence[str], channel: Channel, dealers: Sequence[str]) -> Dealer:

@@ -22,10 +22,9 @@ from privet.arithmetic.prg import Place, Prg
 from privet.arithmetic.rings import Z64, Ring, RingArray, total
 from privet.arithmetic.shares import Elements, Share
 from privet.errors import ResultError
-from privet.runtime.correlations import Tag
+from privet.runtime.cursor import Cursor, Tag
 from privet.runtime.meter import Meter
 from privet.runtime.opening import Link
-from privet.transport.frames import HEADER_BYTES
 
 _Result = TypeVar("_Result")
 Shape: TypeAlias = tuple[int, ...]
@@ -89,42 +88,70 @@ class Runtime(ABC):
     def __init__(self, n_parties: int, link: Link | None = None) -> None:
         self.n_parties = n_parties
         self.link = link
-        self.meter = Meter()
-        self._steps: list[str] = []
-        self._path: list[int] = []
-        self.step_name = ""
-        """Where in the program we are: the names of the steps we are in."""
+        self._at = Cursor(n_parties)
         self.on_progress: Callable[[int], None] | None = None
-        self._tag = Tag()
         self._slots: dict[tuple[str, tuple[int, ...]], int] = defaultdict(int)
         self._repeated: dict[str, int] = defaultdict(int)
-        self._corrections = [0] * n_parties
         self._lasting: dict[int, list[Prg]] = {}
         self._worker: ThreadPoolExecutor | None = None
+
+    @property
+    def step_name(self) -> str:
+        """Where in the program we are: the names of the steps we are in."""
+        return self._at.step_name
+
+    @property
+    def meter(self) -> Meter:
+        """What was sent and received; of the table that we are in, if we are in one."""
+        return self._at.meter
+
+    @property
+    def _tag(self) -> Tag:
+        return self._at.tag
+
+    @property
+    def _path(self) -> list[int]:
+        return self._at.path
 
     @contextlib.contextmanager
     def step(self, name: str, number: int | None = None) -> Iterator[None]:
         """Name a step of the program: for the meter, the ledger, and every error message.
 
         What is done many times, such as a table, has a number, which is part of the place of all
-        that is drawn in it.
+        that is drawn in it. The outermost of such steps depend on no other one.
         """
-        self._steps.append(name)
-        if number is not None:
-            self._path.append(number)
-        self.step_name = "/".join(self._steps)
+        outer = self._at
+        apart = number is not None and not outer.path
+        if number is not None and apart:
+            self._at = outer.branch(name, number)
+        else:
+            outer.enter(name)
+            if number is not None:
+                outer.path.append(number)
         started = time.perf_counter()
         yield  # after an error there is no going on, and its message wants the step it was in
         self.meter.seconds[self.step_name] += time.perf_counter() - started
-        self._steps.pop()
-        if number is not None:
-            self._path.pop()
-        self.step_name = "/".join(self._steps)
+        if apart:
+            outer.join(self._at)
+            self._at = outer
+        else:
+            outer.leave()
+            if number is not None:
+                outer.path.pop()
 
     def step_again(self, name: str) -> contextlib.AbstractContextManager[None]:
         """Name a step that is done any number of times, and number it by how often it was."""
         self._repeated[name] += 1
         return self.step(name, self._repeated[name] - 1)
+
+    def each(self, numbers: Sequence[int], work: Callable[[int], None]) -> None:
+        """Do some work for each number, one after the other.
+
+        Whoever has no data may do it for several at once, so nothing that is drawn for one may
+        depend on another; what the work does first is to go into a step of that number.
+        """
+        for number in numbers:
+            work(number)
 
     def in_background(self, work: Callable[[], _Result]) -> Future[_Result]:
         """Begin some work that can go on while we wait for the others; one after the other."""
@@ -236,10 +263,8 @@ class Runtime(ABC):
         return ((self._path[0] if self._path else 0) + role) % 3
 
     def _next_turn(self, nbytes: int) -> int:
-        """Return who gets the next correction: whoever has got the fewest bytes so far."""
-        turn = self._corrections.index(min(self._corrections))
-        self._corrections[turn] += nbytes + HEADER_BYTES
-        return turn
+        """Return who gets the next correction."""
+        return self._at.next_turn(nbytes)
 
 
 class Blind(Runtime):

@@ -18,8 +18,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-# Small enough that a piece takes well under a millisecond at 100 Mbit/s.
+# A piece takes the link well under a millisecond, so that what shares it takes turns; at high rates
+# larger pieces take the relay less time.
 _PIECE = 8192
+_PIECE_SECONDS = 0.0005
 # A process that sleeps wakes up late by about this much: so it sleeps less, and then looks often.
 _EARLY = 0.0002
 # How much a link takes in before it makes the sender wait, as a router's queue does.
@@ -35,6 +37,11 @@ class Link:
     rate: float
     """Bytes a second."""
     free_at: float = 0.0
+
+    @property
+    def piece(self) -> int:
+        """How many bytes are taken in at a time."""
+        return max(_PIECE, int(self.rate * _PIECE_SECONDS))
 
     def arrival(self, count: int, now: float) -> float:
         """Return when that many bytes, sent now, arrive."""
@@ -67,7 +74,7 @@ class _Pipe:
 
     def take_in(self, now: float) -> None:
         try:
-            content = self.source.recv(_PIECE)
+            content = self.source.recv(self.link.piece)
         except BlockingIOError:
             return
         except OSError:

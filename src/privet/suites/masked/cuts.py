@@ -6,6 +6,7 @@ This half of a level sees sums, whatever the number of samples, and no row. Its 
 
 from __future__ import annotations
 
+from copy import copy
 from typing import NamedTuple
 
 import numpy as np
@@ -69,14 +70,14 @@ class Cuts:
         runtime: Runtime,
         plan: Plan,
         scales: Scales,
-        bounds: Bounds,
         min_gain: float | None = None,
     ) -> None:
         self._runtime = runtime
         self._min_gain = min_gain
         self._plan = plan
         self._scales = scales
-        self._bounds = bounds
+        self._bounds: Bounds
+        """Of the current table."""
         self._things = things_to_test(plan)
         self._score_drop = told_drop(scales) if plan.reveal_gain else 0
         self.gains = Gains(scales)
@@ -105,13 +106,15 @@ class Cuts:
             z = mask_one(runtime, reciprocal(runtime, scales, m, self._lowered))
             self._root = _Root(h, classes, lift(runtime, z))
 
-    def begin_table(self, draw: Draw, *, first: bool) -> None:
-        """Start a table."""
+    def begin_table(self, bounds: Bounds, draw: Draw, *, first: bool) -> Cuts:
+        """Return cuts that are at the start of a table: several may be under way at once."""
+        found = copy(self)
+        found._bounds = bounds
         if self._plan.draws:
-            self._candidates = Candidates.of(self._plan, draw.features, self._runtime.n_parties)
-        self._lowered = self._handicap(first=first)
-        self._g = self._h = None
-        self.gains.begin_table()
+            found._candidates = Candidates.of(self._plan, draw.features, self._runtime.n_parties)
+        found._lowered = found._handicap(first=first)
+        found.gains = Gains(self._scales)
+        return found
 
     def best_test(self, sums: Sums) -> tuple[int, int]:
         """Return the feature and, to its owner, the bucket of the best test; -1 to the others.

@@ -26,13 +26,8 @@ class Gains:
 
     def __init__(self, scales: Scales) -> None:
         self._unit = float((1 << told_drop(scales)) / units_of_score(scales))
-        self._scores = [0]
-
-    def begin_table(self) -> None:
-        """Start a table. The score of its one node before the first test is taken as zero.
-
-        Tables start where first derivatives add up to zero, or nearly so.
-        """
+        # The score of the one node before the first test is taken as zero: tables start where first
+        # derivatives add up to zero, or nearly so.
         self._scores = [0]
 
     def add(self, score: int | None) -> None:

@@ -6,6 +6,7 @@ This half sees rows and no score of a cut. It hands sums to `cuts`, and gets a t
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from typing import NamedTuple
 
 import numpy as np
@@ -75,14 +76,14 @@ class Samples(Functions):
         scales: Scales,
         data: OwnData,
         indicators: Indicators,
-        bounds: Bounds,
     ) -> None:
         self._runtime = runtime
         self._plan = plan
         self._scales = scales
         self._data = data
         self._indicators = indicators
-        self._bounds = bounds
+        self._bounds: Bounds
+        """Of the current table."""
         self._drawn = indicators
         """Of the rows and features that the current table is trained on."""
         self._rows: Indices = slice(plan.n_samples)
@@ -107,7 +108,14 @@ class Samples(Functions):
         if self._curvature is not None:
             self._curvature = weights.masked
 
-    def begin_table(self, draw: Draw, target: Share, score: Share) -> None:
+    def begin_table(self, bounds: Bounds, draw: Draw, target: Share, score: Share) -> Samples:
+        """Return samples that are at the start of a table: several may be under way at once."""
+        found = copy(self)
+        found._bounds = bounds
+        found._mask_derivatives(draw, target, score)
+        return found
+
+    def _mask_derivatives(self, draw: Draw, target: Share, score: Share) -> None:
         """Mask the derivatives of the samples that are drawn, (K, 1, N) each.
 
         Cost: one opening of 34 bits a sample where the second derivatives are 1; otherwise what

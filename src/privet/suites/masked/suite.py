@@ -142,11 +142,10 @@ class MaskedSuite(Suite):
             ring=self.indicator_ring(plan),
             kept=plan.kept,
         )
-        self._bounds = Bounds(runtime)
-        self._samples = Samples(runtime, plan, scales, self.data, indicators, self._bounds)
-        self._cuts = Cuts(runtime, plan, scales, self._bounds, self.data.min_gain)
+        self._samples = Samples(runtime, plan, scales, self.data, indicators)
+        self._cuts = Cuts(runtime, plan, scales, self.data.min_gain)
         if plan.n_validation:
-            self._validation = Validation(runtime, plan, self.data, self._bounds)
+            self._validation = Validation(runtime, plan, self.data)
         if plan.weighted:
             with runtime.step("weights"):
                 weights = Weights(runtime, scales.units, self.data.weight, plan.n_samples)
@@ -156,15 +155,15 @@ class MaskedSuite(Suite):
 
     def train_table(self, number: int) -> TrainedTable:
         """Train a table: at each level sums go up to the cuts, and a test comes down."""
-        runtime, plan, samples, cuts = self.runtime, self.plan, self._samples, self._cuts
+        runtime, plan = self.runtime, self.plan
         depth = plan.params.depth
         features = np.zeros(depth, dtype=np.intp)
         buckets = np.full(depth, -1, dtype=np.intp)
-        draw = plan.draw(number)
-        samples.begin_table(draw, self._target, self.scores)
+        draw, bounds = plan.draw(number), Bounds(runtime)
+        samples = self._samples.begin_table(bounds, draw, self._target, self.scores)
         loss = samples.squared_residuals() if plan.reveal_loss else None
         room = samples.room()
-        cuts.begin_table(draw, first=number == 0)
+        cuts = self._cuts.begin_table(bounds, draw, first=number == 0)
         for level in range(depth):
             with runtime.step("level", level):
                 test = cuts.best_test(samples.sums())

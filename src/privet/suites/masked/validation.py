@@ -6,6 +6,8 @@ compared with never leaves its holder, but for the label of a classification, ma
 
 from __future__ import annotations
 
+from copy import copy
+
 from privet.arithmetic.exact import ceil_log2, floor_log2
 from privet.arithmetic.fixed_point import FixedPoint
 from privet.arithmetic.rings import Z64, Ring, RingArray, integers_modulo
@@ -37,10 +39,9 @@ _LABEL = integers_modulo(2)  # a bit, and one more for lifting
 class Validation(Losses):
     """The validation rows of one training, table by table."""
 
-    def __init__(self, runtime: Runtime, plan: Plan, data: OwnData, bounds: Bounds) -> None:
+    def __init__(self, runtime: Runtime, plan: Plan, data: OwnData) -> None:
         self._runtime = runtime
         self._plan = plan
-        self._bounds = bounds
         target = data.target
         self._target = None if target is None else target[:, plan.n_samples :]
         self._shape = (plan.objective.outputs, plan.n_validation)
@@ -68,14 +69,23 @@ class Validation(Losses):
 
         Cost: three openings, of 4 bytes a score and, in the others, of ten bits or so.
         """
-        runtime, self._scores = self._runtime, scores
+        return self._at(scores)._loss()
+
+    def _at(self, scores: Share) -> Validation:
+        """Return ourselves after some table: several may be under way at once."""
+        found = copy(self)
+        found._scores = scores
+        return found
+
+    def _loss(self) -> Share:
+        runtime, bounds = self._runtime, Bounds(self._runtime)
         total = self._plan.objective.loss_on_shares(self)
         drop = self._drop(total.bits)
         assert self._checked is not None
         masking = mask.later(total.share.reshape(1))
-        (masked,) = self._bounds.check(self._checked, SCORE_WIDTH, self._what, masking)
+        (masked,) = bounds.check(self._checked, SCORE_WIDTH, self._what, masking)
         rounded = masked + (1 << (drop - 1))
-        reached = self._bounds.settle(borrowing(rounded, drop))
+        reached = bounds.settle(borrowing(rounded, drop))
         return exact_quotient(runtime, rounded, drop, reached)
 
     def loss_of(self, revealed: RingArray) -> float:

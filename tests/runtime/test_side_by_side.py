@@ -1,0 +1,204 @@
+"""Tables that are dealt at once: what leaves is in order, and the same as one after the other."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections import defaultdict
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+
+from privet.arithmetic.rings import Z64
+from privet.errors import PeerError, PeerLostError, ResultError
+from privet.gates.masked import Lifted, lift, mask_one
+from privet.gates.polynomial import polynomial
+from privet.runtime import fellows, one_of_three
+from privet.runtime.correlations import Sink
+from privet.runtime.fellows import Fellows
+from privet.runtime.launcher import simulate
+from privet.runtime.one_of_three import OneOfThree
+from privet.runtime.runtime import Runtime
+from privet.runtime.side_by_side import Turns, side_by_side
+from privet.transport.channel import Array
+from privet.transport.memory import memory_channels
+
+NAMES = ("dealer1", "dealer2", "dealer3")
+
+
+def test_what_is_handed_over_is_in_order() -> None:
+    delivered: list[tuple[int, int]] = []
+    running: set[int] = set()
+    most = 0
+
+    def work(turns: Turns, number: int) -> None:
+        nonlocal most
+        running.add(number)
+        most = max(most, len(running))
+        for k in range(5):
+            time.sleep(random.Random(10 * number + k).random() / 200)
+            turns.hand_over(number, partial(delivered.append, (number, k)))
+        running.discard(number)
+
+    side_by_side(range(7, 27), work, at_once=4)
+    assert delivered == [(number, k) for number in range(7, 27) for k in range(5)]
+    assert 2 <= most <= 4
+
+
+def test_the_first_reason_is_given() -> None:
+    """One finds a peer lost; the others find that the channel is closed."""
+    failed = threading.Event()
+
+    def work(turns: Turns, number: int) -> None:
+        if number == 2:
+            failed.set()
+            time.sleep(0.1)
+            raise PeerLostError("dealer2", "the connection was lost")
+        failed.wait()
+        if number == 3:
+            raise PeerLostError(None, "this channel is closed")
+
+    with pytest.raises(PeerLostError, match="dealer2"):
+        side_by_side(range(10), work, at_once=4)
+
+
+def test_nobody_waits_for_a_turn_that_never_comes() -> None:
+    ended = threading.Event()
+
+    def work(turns: Turns, number: int) -> None:
+        if number == 0:
+            time.sleep(0.05)
+            raise ValueError("the first one fails")
+        turns.hand_over(number, ended.set)
+
+    before = threading.active_count()
+    with pytest.raises(ValueError, match="the first one fails"):
+        side_by_side(range(6), work, at_once=3)
+    until = time.monotonic() + 5
+    while threading.active_count() > before and time.monotonic() < until:
+        time.sleep(0.01)
+    assert threading.active_count() <= before
+    assert not ended.is_set()
+
+
+def squares(runtime: Runtime, data: Any = None, tables: int = 9) -> list[Any]:
+    """Square something in every table, with a mask that was made before all of them."""
+    everywhere = lift(runtime, mask_one(runtime, runtime.public(np.full(5, 3, np.uint64), Z64)))
+    found: dict[int, Any] = {}
+
+    def table(number: int) -> None:
+        with runtime.step("table", number):
+            found[number] = _square(runtime, number, everywhere)
+        runtime.progress(number + 1)
+
+    runtime.each(range(tables), table)
+    return [found[number] for number in range(tables)]
+
+
+def _square(runtime: Runtime, number: int, everywhere: Lifted) -> Any:
+    own = runtime.public(np.arange(5, dtype=np.uint64) + number, Z64)
+    lifted = lift(runtime, mask_one(runtime, own))
+    product = polynomial(runtime, [lifted, everywhere], [(1, (0, 0)), (1, (0, 1))])
+    return runtime.reveal(product, range(runtime.n_parties), "products")
+
+
+@pytest.mark.parametrize("network", ["memory", "loopback"])
+def test_a_program_of_many_tables(network: str) -> None:
+    outcome = simulate(squares, 3, network=network, dealers=3)
+    for result in outcome.results:
+        for number, values in enumerate(result):
+            x = np.arange(5) + number
+            np.testing.assert_array_equal(values, x * x + 3 * x)
+    one = simulate(squares, 3, dealers=1)
+    assert outcome.meters == one.meters
+
+
+class _Noted(Fellows):
+    """The other two dealers, with what they say noted by stream."""
+
+    def __init__(self, number: int, channel: Any, heard: Any) -> None:
+        super().__init__(number, NAMES, channel)
+        self._heard = heard
+
+    def receive(self, other: int, expected: Any, tag: int = 0, stream: int = 0) -> Array:
+        array = super().receive(other, expected, tag, stream)
+        self._heard[self.number, other, stream].append((tag, array.tobytes()))
+        return array
+
+
+class _Sent(Sink):
+    """What participants are sent, in order."""
+
+    def __init__(self, others: Fellows, sent: list[Any]) -> None:
+        self._others, self._sent = others, sent
+
+    def start(self) -> tuple[str, list[list[bytes]]]:
+        return self._others.meet(3, b"")
+
+    def send(self, party: int, array: Array, tag: int) -> None:
+        self._sent.append((party, tag, array.tobytes()))
+
+    def close(self, tag: int) -> None:
+        self._sent.append(tag)
+
+
+def dealt(at_once: int, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, Any, Any]:
+    """Return what three dealers hear, send and say of their progress, from fixed seeds."""
+    monkeypatch.setattr(one_of_three, "AT_ONCE", at_once)
+    here = threading.local()
+
+    def seed() -> bytes:
+        here.count += 1
+        return bytes([here.number, here.count] * 16)
+
+    monkeypatch.setattr(fellows, "fresh_seed", seed)
+    channels, heard = memory_channels(NAMES), defaultdict[Any, list[Any]](list)
+    sent: list[list[Any]] = [[], [], []]
+    progress: list[list[int]] = [[], [], []]
+
+    def body(number: int) -> None:
+        here.number, here.count = number, 0
+        with channels[NAMES[number]] as channel:
+            others = _Noted(number, channel, heard)
+            dealer = OneOfThree(3, _Sent(others, sent[number]), others)
+            dealer.on_progress = progress[number].append
+            squares(dealer)
+            dealer.close()
+
+    threads = [threading.Thread(target=body, args=(k,), daemon=True) for k in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return dict(heard), sent, progress
+
+
+def test_at_once_the_same_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    one, four = dealt(1, monkeypatch), dealt(4, monkeypatch)
+    assert one == four
+    assert len(one[0]) > 9  # streams of several tables
+    assert one[2] == [list(range(1, 10))] * 3
+
+
+def failing(runtime: Runtime, data: Any = None) -> None:
+    """Fail at one dealer, in one of several tables."""
+
+    def table(number: int) -> None:
+        with runtime.step("table", number):
+            everywhere = lift(runtime, mask_one(runtime, runtime.public(np.ones(5, "u8"), Z64)))
+            _square(runtime, number, everywhere)
+            if number == 3 and isinstance(runtime, OneOfThree) and runtime._fellows.number == 1:
+                raise ResultError("nothing goes any more")
+
+    runtime.each(range(20), table)
+
+
+@pytest.mark.parametrize("network", ["memory", "loopback"])
+def test_a_table_that_fails_ends_all(network: str) -> None:
+    start = time.monotonic()
+    with pytest.raises((ResultError, PeerError), match=r"nothing goes any more|dealer2"):
+        simulate(failing, 2, network=network, dealers=3)
+    assert time.monotonic() - start < 20

@@ -5,9 +5,10 @@
 The paper's data with the paper's parameters, four participants, by `masked`, a few tables each:
 rounds and bytes at participants are compared, and must be equal; bytes between dealers are counted,
 and must be what the dealers metered. Live on loopback, live at 1 ms and 1 Gbit/s with each dealer
-on a link of its own, and dealt ahead. Times are those of tables, without the start of processes.
-All of it is one after the other on this machine, on whose cores all processes are: where these are
-fewer than processes, times say more about the machine than about the protocol.
+on a link of its own and lines between dealers, and dealt ahead. Times are those of tables, without
+the start of processes. All of it is one after the other on this machine, on whose cores all
+processes are: where these are fewer than processes, times say more about the machine than about the
+protocol.
 
 Writes docs/results/dealers.json (a quick run: build/quick).
 """
@@ -116,7 +117,8 @@ def section(figures: Figures) -> Iterator[str]:
         "take the same rounds and bytes, to the byte; what dealers say to each other was counted "
         "before, and metered the same. Seconds are those of tables, without the start of "
         "processes: live on loopback; live at 1 ms and 1 Gbit/s, each dealer on a link of its own, "
-        "which one Python process emulates; and dealt ahead, with what that took before. "
+        "and two of them with a line between them at that rate each way, all emulated; and dealt "
+        "ahead, with what that took before. "
         f"All processes share {figures['cores']} cores. "
         f"{where(figures)}\n"
     )

@@ -58,9 +58,10 @@ Learner = Callable[[Frame, Frame, Params, int], FloatArray]
 
 def our_params(data: DataSet, tables: int | None = None) -> Params:
     """Return our defaults, or as many tables."""
-    classes = {"classes": len(data.classes)} if data.classes else {}
-    some = {} if tables is None else {"tables": tables}
-    return Params(task=data.task, **classes, **some)
+    said: dict[str, Any] = {"classes": len(data.classes)} if data.classes else {}
+    if tables is not None:
+        said["tables"] = tables
+    return Params(task=data.task, **said)
 
 
 def ours(rows: Frame, test: Frame, params: Params, _: int) -> FloatArray:

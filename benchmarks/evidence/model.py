@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -47,7 +48,7 @@ def counted(row: Mapping[str, str], protocol: str, classes: int = 2) -> Estimate
         for k, part in enumerate(np.array_split(np.arange(int(row["features"])), len(parties)))
         for _ in part
     ]
-    sizes = {name: int(row[name]) for name in ("tables", "depth", "buckets")}
+    sizes: dict[str, Any] = {name: int(row[name]) for name in ("tables", "depth", "buckets")}
     params = Params(task=row["task"], classes=classes, learning_rate=1.0, **sizes)
     federation = Federation(
         protocol=protocol,

@@ -12,7 +12,7 @@ import numpy as np
 
 from privet.arithmetic.prg import Place
 from privet.arithmetic.replicated import HOLDERS, Replicated
-from privet.arithmetic.rings import Ring, RingArray
+from privet.arithmetic.rings import Ring, RingArray, signed
 from privet.arithmetic.shares import Elements
 from privet.gates.histogram import _Sums
 from privet.runtime.correlations import Sink
@@ -97,6 +97,12 @@ def whole(values: Sequence[Any]) -> RingArray:
     return total
 
 
+def _small(mask: RingArray, ring: Ring) -> RingArray:
+    """Return secrets as they are drawn: of any sign."""
+    size = 8 * ring.dtype.itemsize - ring.bits
+    return (signed(mask << ring.dtype.type(size)) >> size).view(ring.dtype)
+
+
 def deal(program: Callable[[Dealer], Any], n_parties: int = 2) -> tuple[Any, list[Watched]]:
     """Run a program at three dealers; return what was noted, and them."""
     channels = memory_channels(NAMES)
@@ -128,7 +134,8 @@ def deal(program: Callable[[Dealer], Any], n_parties: int = 2) -> tuple[Any, lis
 def _sums(recipes: Sequence[_Sums], masks: Sequence[RingArray]) -> RingArray:
     """Return the matrix, of which each dealer's first part is a part, times a mask."""
     position = recipes[0]._position
-    mask = [(masks[position], recipes[0]._rings[position])]
+    ring, lattice = recipes[0]._rings[position], recipes[0]._indicators.lattice
+    mask = [(_small(masks[position], ring) if lattice else masks[position], ring)]
     found = [recipe._indicators.times(0, mask)[0] for recipe in recipes]
     total: RingArray = found[0] + found[1] + found[2]
     return total

@@ -37,6 +37,7 @@ OTHERS: dict[str, Any] = {
     "colsample": 0.75,
     "validation": 0.25,
     "patience": 4,
+    "masks": "uniform",
     "seed": 7,
 }
 
@@ -56,6 +57,7 @@ def test_the_list() -> None:
         "colsample": 1.0,
         "validation": 0.0,
         "patience": None,
+        "masks": "auto",
         "seed": 0,
     }
     assert Params.model_fields["task"].default is PydanticUndefined

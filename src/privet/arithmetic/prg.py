@@ -12,9 +12,9 @@ import hashlib
 import math
 import os
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -106,6 +106,10 @@ class Prg:
         return stream
 
 
+Sampler: TypeAlias = Callable[[Prg, Place, tuple[int, ...], Ring], RingArray]
+"""Draws numbers of some distribution, as elements of a ring."""
+
+
 class Sum:
     """Streams of several seeds, added up: uniform to whoever lacks one of them."""
 
@@ -115,6 +119,12 @@ class Sum:
     def uniform(self, place: Place, shape: tuple[int, ...], ring: Ring) -> RingArray:
         """Return uniform ring elements."""
         return total((stream.uniform(place, shape, ring) for stream in self.streams), ring)
+
+    def sampled(
+        self, sampler: Sampler, place: Place, shape: tuple[int, ...], ring: Ring
+    ) -> RingArray:
+        """Return the sum of numbers that a sampler draws from each stream."""
+        return total((sampler(stream, place, shape, ring) for stream in self.streams), ring)
 
     def permutation(self, place: Place, length: int) -> npt.NDArray[np.intp]:
         """Return a uniform permutation, which only one seed can make."""

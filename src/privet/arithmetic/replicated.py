@@ -81,6 +81,7 @@ for _name in (
     "broadcast_to",
     "sum",
     "cumsum",
+    "under",
     "sum_slices",
     "to_ring",
 ):

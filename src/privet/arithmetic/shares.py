@@ -139,6 +139,12 @@ class Elements:
             return self.unknown(tuple(kept), self.ring)
         return type(self)(self.ring.sum(self._array, axis), self.ring)
 
+    def under(self, linear: Callable[[RingArray], RingArray], last: int) -> Self:
+        """Return the elements under a linear operation that turns their last axis into another."""
+        if not self.known:
+            return self.unknown((*self.shape[:-1], last), self.ring)
+        return type(self)(linear(self._array), self.ring)
+
     def cumsum(self, axis: int) -> Self:
         """Return the running sums along an axis."""
         assert not self.ring.boolean, "running sums are for numbers"

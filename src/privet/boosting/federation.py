@@ -125,8 +125,7 @@ class Federation:
             kept=kept,
             monotone=settled(self.monotone, len(owners), self.params.objective),
         )
-        self.suite.check(plan)
-        return plan
+        return self.suite.settled(plan, len(self.parties))
 
 
 @dataclass(frozen=True, repr=False)

@@ -7,6 +7,12 @@ publishes E = M - A once, with A known to it and the dealer alone. For a masked 
     M x = M F - M r = M F - E r - A r
 
 of which the owner computes M F, every participant E times its own share of r, and the dealer A r.
+
+Where r = P s + e is a sample of ring-LWE (`hide`), the owner publishes E = M P - A instead, and
+
+    M x + M e = M F - M P s = M F - E s - A s
+
+takes secrets s, of 2048 numbers, in place of masks of N rows. M e is left in: noise.
 """
 
 from __future__ import annotations
@@ -29,24 +35,36 @@ from privet.runtime.runtime import Runtime, Shape
 class Products:
     """The indicators times masks, computed in the background while what they mask is opened.
 
-    Its `begin` is the `meanwhile` of `mask` or `shrink`.
+    Its `begin` is the `meanwhile` of `mask` or `shrink`, or, with a lattice, of `hide`: then masks
+    are secrets, which whoever deals or counts is given as well.
     """
 
     def __init__(self, runtime: Runtime, indicators: Indicators) -> None:
         self._runtime = runtime
         self.indicators = indicators
+        self._secrets: list[Elements] | None = [] if indicators.lattice else None
         self._begun: Future[list[RingArray]] | None = None
 
     def begin(self, masks: list[Elements]) -> None:
-        """Begin to multiply."""
-        self._begun = self._runtime.in_background(lambda: self._times(masks))
+        """Begin to multiply, if we are a participant."""
+        if self._secrets is not None:
+            self._secrets = masks
+        if isinstance(self._runtime, Party):
+            self._begun = self._runtime.in_background(lambda: self._times(masks))
+
+    def factors(self, vectors: Sequence[Masked]) -> list[Elements]:
+        """Return what indicators are multiplied with, for all vectors that are not constants."""
+        masks = [x.mask for x in vectors if not x.constant]
+        if self._secrets is None:
+            return masks
+        assert len(masks) == len(self._secrets)
+        return [s.reshape(-1, s.shape[-1]) for s in self._secrets]
 
     def of(self, vectors: Sequence[Masked]) -> list[RingArray]:
         """Return the products with the vectors' masks; those of constants are zero."""
         rows = sum(self.indicators.cuts)
-        masks = [x.mask for x in vectors if not x.constant]
         begun, self._begun = self._begun, None
-        found = iter(self._times(masks) if begun is None else begun.result())
+        found = iter(self._times(self.factors(vectors)) if begun is None else begun.result())
         return [x.ring.zeros((rows, len(x.mask))) if x.constant else next(found) for x in vectors]
 
     def _times(self, masks: list[Elements]) -> list[RingArray]:
@@ -57,14 +75,14 @@ class Histogram(Gate):
     """Sum masked vectors, (K, N) each, over the samples that pass each cut of each feature.
 
     Returns shares of shape (C, K). Cost: no opening; corrections for the sums. Reveals: nothing.
-    Error: none.
+    Error: none; with a lattice, the sum of the errors of a sum's rows.
     """
 
     name = "histogram"
 
     def deal(self, dealer: Dealer, products: Products, *vectors: Masked) -> list[Share]:
         """Derive A r."""
-        return _derive_sums(dealer, products.indicators, vectors)
+        return _derive_sums(dealer, products, vectors)
 
     def run(self, party: Party, products: Products, *vectors: Masked) -> list[Share]:
         """Multiply masked indicators with our share of the masks, our own with what is public."""
@@ -79,13 +97,13 @@ class Histogram(Gate):
 
     def count(self, counter: Counter, products: Products, *vectors: Masked) -> list[Share]:
         """Count the sums."""
-        return _derive_sums(counter, products.indicators, vectors)
+        return _derive_sums(counter, products, vectors)
 
 
 def _derive_sums(
-    dealer: Dealer | Counter, indicators: Indicators, vectors: Sequence[Masked]
+    dealer: Dealer | Counter, products: Products, vectors: Sequence[Masked]
 ) -> list[Share]:
-    masks = [x.mask for x in vectors if not x.constant]
+    indicators, masks = products.indicators, products.factors(vectors)
     recipes = iter(_Sums.of_all(indicators, masks))
     found = [Share.unknown((sum(indicators.cuts), len(x.mask)), x.ring) for x in vectors]
     for x, sums in zip(vectors, found, strict=True):

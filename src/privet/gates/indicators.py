@@ -1,7 +1,8 @@
 """Which samples lie left of each cut: matrices that only their owners know, published masked.
 
 Owner l has an indicator matrix M over its features' cuts: M[j, b, i] is 1 if sample i of feature j
-lies in bucket b or below. It publishes E = M - A once, with A known to it and to dealers.
+lies in bucket b or below. It publishes E = M - A once, with A known to it and to dealers; or E =
+M P - A, with fewer columns, where rows are masked with a lattice (`hide`).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from functools import cached_property
 
 import numpy as np
 
+from privet.arithmetic.lattice import DEGREE, Lattice, SmallProducts
 from privet.arithmetic.limbs import LimbMatrix
 from privet.arithmetic.replicated import parts_of
 from privet.arithmetic.rings import Ring, RingArray
@@ -51,10 +53,12 @@ class Indicators:
 
     cuts: tuple[int, ...]
     """How many rows each feature has."""
-    matrices: tuple[LimbMatrix, ...] = ()
+    matrices: tuple[LimbMatrix | SmallProducts, ...] = ()
     """(C, N), for C cuts of all features; of two parts, if we have so many. A counter has none."""
     sorted: dict[int, Sorted] = field(default_factory=dict)
     """The samples in the order of our own features, by feature."""
+    lattice: bool = False
+    """Whether they are multiplied with secrets in place of masks: there are 2048 columns, then."""
 
     @cached_property
     def places(self) -> list[slice]:
@@ -69,6 +73,7 @@ class Indicators:
             tuple(self.cuts[j] for j in chosen),
             tuple(matrix.part(self._rows(features), samples) for matrix in self.matrices),
             {k: self.sorted[j].of(samples) for k, j in enumerate(chosen) if j in self.sorted},
+            self.lattice,
         )
 
     def _rows(self, features: Indices) -> Indices:
@@ -100,6 +105,8 @@ class Publish(Gate):
     1. The dealer and each owner draw A.
     2. Owners send E = M - A to all: uniform to whoever does not know A.
 
+    With a lattice it is M P - A, which has 2048 columns in place of N.
+
     Where they are to be kept, A is drawn from a seed that lasts, and E is put on the shelf. Owners
     in `kept` have published the same before, under the same A, and everybody has it there.
 
@@ -120,13 +127,14 @@ class Publish(Gate):
         n_samples: int,
         ring: Ring,
         kept: tuple[int, ...] | None = None,
+        lattice: Lattice | None = None,
     ) -> Indicators:
         """Draw masks of all indicators."""
-        matrices = tuple(LimbMatrix(sum(cuts), n_samples) for _ in range(dealer.parts))
-        indicators = Indicators(cuts, matrices)
+        matrices = tuple(_matrix(cuts, n_samples, lattice) for _ in range(dealer.parts))
+        indicators = Indicators(cuts, matrices, lattice=lattice is not None)
         draw = dealer.private if kept is None else dealer.lasting_mask
         for where, owner in zip(indicators.places, owners, strict=True):
-            mask = draw((where.stop - where.start, n_samples), ring, owner)
+            mask = draw((where.stop - where.start, _columns(n_samples, lattice)), ring, owner)
             for matrix, part in zip(matrices, parts_of(mask), strict=True):
                 matrix.place(where.start, part)
         return indicators
@@ -142,20 +150,20 @@ class Publish(Gate):
         n_samples: int,
         ring: Ring,
         kept: tuple[int, ...] | None = None,
+        lattice: Lattice | None = None,
     ) -> Indicators:
         """Mask and send our own; receive the others'."""
         own_order = {j: Sorted(bucket, cuts[j]) for j, bucket in own.items()}
-        matrix = LimbMatrix(sum(cuts), n_samples)
-        indicators = Indicators(cuts, (matrix,), own_order)
+        matrix, columns = _matrix(cuts, n_samples, lattice), _columns(n_samples, lattice)
+        indicators = Indicators(cuts, (matrix,), own_order, lattice is not None)
         features = [[j for j, o in enumerate(owners) if o == k] for k in range(party.n_parties)]
-        shapes: list[list[Shape]] = [[(cuts[j], n_samples) for j in each] for each in features]
+        shapes: list[list[Shape]] = [[(cuts[j], columns) for j in each] for each in features]
         draw = party.private if kept is None else party.lasting
         ours = []
         for j, owner in enumerate(owners):
-            mask = draw((cuts[j], n_samples), ring, owner)
+            mask = draw((cuts[j], columns), ring, owner)
             if mask is not None:
-                below = own[j] <= np.arange(cuts[j])[:, None]
-                ours.append(ring.subtract(below.astype(ring.dtype), mask))
+                ours.append(ring.subtract(_rows(own[j], cuts[j], ring, lattice), mask))
         for k, position, rows in _everybodys(party, ours, shapes, shelf, ring, kept or ()):
             where = indicators.places[features[k][position]]
             matrix.place(where.start, rows)
@@ -172,13 +180,35 @@ class Publish(Gate):
         n_samples: int,
         ring: Ring,
         kept: tuple[int, ...] | None = None,
+        lattice: Lattice | None = None,
     ) -> Indicators:
         """Count the round, unless nobody has anything to send."""
         new = [k not in (kept or ()) for k in owners]
-        shapes = [(count, n_samples) for count, sent in zip(cuts, new, strict=True) if sent]
+        columns = _columns(n_samples, lattice)
+        shapes = [(count, columns) for count, sent in zip(cuts, new, strict=True) if sent]
         if shapes:
             counter.publish(ring, shapes)
-        return Indicators(cuts)
+        return Indicators(cuts, lattice=lattice is not None)
+
+
+def _columns(n_samples: int, lattice: Lattice | None) -> int:
+    """Return how many columns are published."""
+    return n_samples if lattice is None else DEGREE
+
+
+def _matrix(
+    cuts: tuple[int, ...], n_samples: int, lattice: Lattice | None
+) -> LimbMatrix | SmallProducts:
+    """Return an empty matrix of all features."""
+    return LimbMatrix(sum(cuts), n_samples) if lattice is None else SmallProducts(sum(cuts))
+
+
+def _rows(bucket: BucketArray, cuts: int, ring: Ring, lattice: Lattice | None) -> RingArray:
+    """Return what one feature has to publish, without its mask."""
+    if lattice is not None:
+        return lattice.gather(bucket, cuts)
+    below: RingArray = bucket <= np.arange(cuts)[:, None]
+    return below.astype(ring.dtype)
 
 
 def _everybodys(

@@ -43,7 +43,7 @@ class Keep(Gate):
     2. With x = F - r: [a x] = F [a] - [a r]. A sample passes if v = d ^ a is 0: keep [x] - [a x]
        where d = 0, and [a x] where d = 1.
 
-    The first vectors are over the widest ring: [a] over it is [a] over the others.
+    [a] over the widest ring of all vectors is [a] over the others.
 
     Cost: no opening; corrections for the vectors and one more. Reveals: nothing. Error: none.
     """
@@ -56,7 +56,7 @@ class Keep(Gate):
 
     def run(self, party: Party, fails: Masked, *vectors: Masked) -> list[Share]:
         """Keep what passes."""
-        bits = party.derived(fails.shape, vectors[0].ring)
+        bits = party.derived(fails.shape, _widest(vectors))
         failed = fails.public.array.astype(bool)
         found = []
         for x in vectors:
@@ -70,10 +70,14 @@ class Keep(Gate):
         return _derive_products(counter, fails, vectors)
 
 
+def _widest(vectors: Sequence[Masked]) -> Ring:
+    return max((x.ring for x in vectors), key=lambda ring: ring.bits)
+
+
 def _derive_products(
     dealer: Dealer | Counter, fails: Masked, vectors: Sequence[Masked]
 ) -> list[Share]:
-    widest = vectors[0].ring
+    widest = _widest(vectors)
     bits = Bit(widest)
     dealer.derive(bits, widest, fails.mask)
     for x in vectors:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from privet.arithmetic.prg import Prg, derive_seed
+from privet.arithmetic.prg import Prg, Sampler, Sum, derive_seed
 from privet.arithmetic.rings import Z1, Z64, Ring, RingArray, total
 from privet.arithmetic.shares import Elements, Share
 from privet.runtime.correlations import Sink
@@ -33,6 +33,10 @@ class Dealer(Blind):
     @abstractmethod
     def uniform(self, shape: Shape, ring: Ring) -> Elements:
         """Return a fresh uniform value that the participants hold shares of."""
+
+    @abstractmethod
+    def small(self, sampler: Sampler, shape: Shape, ring: Ring) -> Elements:
+        """Return small numbers that the participants hold small shares of, by a sampler."""
 
     @abstractmethod
     def private(self, shape: Shape, ring: Ring, owner: int) -> Elements:
@@ -103,8 +107,8 @@ class SoleDealer(Dealer):
 
     def __init__(self, n_parties: int, sink: Sink, link: Link | None = None) -> None:
         super().__init__(n_parties, sink, link)
-        dealing, seeds = sink.start()
-        self.note(dealing)
+        self.dealing_name, seeds = sink.start()
+        self.note(self.dealing_name)
         self._shared = [Prg(derive_seed(seed, "shares")) for seed in seeds]
         self._private = [Prg(derive_seed(seed, "private")) for seed in seeds]
 
@@ -116,6 +120,11 @@ class SoleDealer(Dealer):
     def uniform(self, shape: Shape, ring: Ring) -> Elements:
         """Return a fresh uniform value that the participants hold shares of."""
         return Elements(total(self.uniform_parts(shape, ring), ring), ring)
+
+    def small(self, sampler: Sampler, shape: Shape, ring: Ring) -> Elements:
+        """Return the sum of small numbers that each participant has."""
+        place = self._next_place(sampler.__name__, shape, ring)
+        return Elements(Sum(self._shared).sampled(sampler, place, shape, ring), ring)
 
     def derive(self, recipe: Recipe, ring: Ring, *masks: Elements, kept: bool = False) -> Elements:
         """Give the participants shares of a value that follows from masks."""

@@ -28,7 +28,7 @@ from functools import partial
 
 import numpy as np
 
-from privet.arithmetic.prg import Place, Prg, Sum, derive_seed
+from privet.arithmetic.prg import Place, Prg, Sampler, Sum, derive_seed
 from privet.arithmetic.replicated import HOLDERS, Replicated
 from privet.arithmetic.rings import Z1, Ring, RingArray
 from privet.arithmetic.shares import Elements
@@ -69,8 +69,8 @@ class OneOfThree(Dealer):
         self._thread = _Thread()
         super().__init__(n_parties, sink, link)
         self._fellows = fellows
-        dealing, seeds = sink.start()
-        self.note(dealing)
+        self.dealing_name, seeds = sink.start()
+        self.note(self.dealing_name)
         shares, self._privates = (
             [[Prg(derive_seed(seed, use)) for seed in part] for part in seeds]
             for use in ("shares", "private")
@@ -127,6 +127,12 @@ class OneOfThree(Dealer):
         """Return our parts of a fresh uniform value."""
         place = self._next_place("uniform", shape, ring)
         return Replicated(*(self._draw(part, place, shape, ring) for part in range(2)))
+
+    def small(self, sampler: Sampler, shape: Shape, ring: Ring) -> Replicated:
+        """Return our parts of small numbers, which are small, too."""
+        place = self._next_place(sampler.__name__, shape, ring)
+        parts = (part.sampled(sampler, place, shape, ring) for part in self._shares)
+        return Replicated(*(Elements(part, ring) for part in parts))
 
     def no_mask(self, shape: Shape, ring: Ring) -> Replicated:
         """Return zeros in parts."""

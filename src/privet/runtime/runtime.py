@@ -92,6 +92,8 @@ class Runtime(ABC):
         self.on_progress: Callable[[int], None] | None = None
         self._slots: dict[tuple[str, tuple[int, ...]], int] = defaultdict(int)
         self._repeated: dict[str, int] = defaultdict(int)
+        self.dealing_name = ""
+        """Of the dealing that we take part in, if any: random, public, never used again."""
         self._lasting: dict[int, list[Prg]] = {}
         self._worker: ThreadPoolExecutor | None = None
 

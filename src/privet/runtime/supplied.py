@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from privet.arithmetic.prg import Prg, Sum, derive_seed
+from privet.arithmetic.prg import Prg, Sampler, Sum, derive_seed
 from privet.arithmetic.rings import Z64, Ring, RingArray
 from privet.arithmetic.shares import Share
 from privet.runtime.carries import SECOND
@@ -22,8 +22,8 @@ class Supplied(Runtime):
         super().__init__(n_parties, link)
         self.index = index
         self._source = source
-        dealing, seeds = source.start(index)
-        self.note(dealing)
+        self.dealing_name, seeds = source.start(index)
+        self.note(self.dealing_name)
         self._dealers = len(seeds)
         self._shared = Sum(Prg(derive_seed(seed, "shares")) for seed in seeds)
         self._private = Sum(Prg(derive_seed(seed, "private")) for seed in seeds)
@@ -33,6 +33,11 @@ class Supplied(Runtime):
         """Return our share of a fresh uniform value, which the dealer knows."""
         place = self._next_place("uniform", shape, ring)
         return Share(self._shared.uniform(place, shape, ring), ring)
+
+    def small(self, sampler: Sampler, shape: tuple[int, ...], ring: Ring) -> Share:
+        """Return our share of small numbers, which is small, too."""
+        place = self._next_place(sampler.__name__, shape, ring)
+        return Share(self._shared.sampled(sampler, place, shape, ring), ring)
 
     def derived(self, shape: tuple[int, ...], ring: Ring) -> Share:
         """Return our share of a value that the dealer derived from its masks."""

@@ -143,6 +143,23 @@ class Suite(ABC):
         self.data = data
 
     @classmethod
+    def settled(cls, plan: Plan, n_parties: int) -> Plan:
+        """Return a plan that has masks; raise an InputError if the protocol cannot do it."""
+        plan = cls.with_masks(plan, n_parties)
+        cls.check(plan)
+        return plan
+
+    @classmethod
+    def with_masks(cls, plan: Plan, n_parties: int) -> Plan:
+        """Return the plan with its masks, where terms leave them to the protocol."""
+        if plan.params.masks == "lattice":
+            raise ParameterError(
+                f"masks: {cls.__name__} has uniform ones alone: leave it out, or use another "
+                "protocol"
+            )
+        return plan
+
+    @classmethod
     @abstractmethod
     def check(cls, plan: Plan) -> None:
         """Raise an InputError if the protocol cannot do what is planned."""

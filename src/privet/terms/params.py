@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import numpy as np
 from pydantic import AfterValidator, Field, model_validator
@@ -28,6 +28,8 @@ def _known(task: str) -> str:
     return task
 
 
+Masks = Literal["auto", "uniform", "lattice"]
+"""Of what is summed over rows."""
 Task = Annotated[str, AfterValidator(_known)]
 """The name of an objective, as jobs and files have it."""
 
@@ -102,6 +104,12 @@ class Params(Config):
         Field(ge=1, description="Stop after so many tables without a smaller loss on these rows."),
     ] = None
     """The tables up to the smallest loss are kept. None: all tables are trained and kept."""
+    masks: Annotated[
+        Masks,
+        Field(description="Masks of rows: uniform, lattice (for many rows), or auto."),
+    ] = "auto"
+    """Lattice ones (docs/decisions/0036-lattice-masks.md) assume that ring-LWE is hard. What `auto`
+    takes is told before a training starts."""
     seed: Annotated[
         int,
         Field(

@@ -64,6 +64,8 @@ class Plan:
     """Which way scores may move as features grow, if some may not move both ways."""
     reveal_gain: bool = False
     """Whether the label's holder learns what each level gains."""
+    errors: int = 0
+    """How many errors add up in every lattice mask of a row's derivatives; 0: masks are uniform."""
     importances_by: ExplainBy | None = None
     """By what the label's holder learns how much scores of validation rows owe to features, if it
     does."""

@@ -96,7 +96,8 @@ class Cuts:
         runtime, scales, n_samples = self._runtime, self._scales, self._plan.n_samples
         with runtime.step("root"):
             if total is None:
-                samples = np.full(left.shape[1:], n_samples).astype(left.ring.dtype)
+                whole = n_samples << scales.units.h_bits
+                samples = np.full(left.shape[1:], whole).astype(left.ring.dtype)
                 everything = constant(runtime, samples, left.ring)
                 h = self._with_nothing(mask_one(runtime, left), everything)
             else:

@@ -31,7 +31,7 @@ def squares_room(runtime: Runtime, plan: Plan, units: Units, residuals: Masked) 
     """
     rooms = []
     for drop, limit in bounds_of_squares(plan, units):
-        lifted = signed_lift(runtime, residuals, shift=drop)
+        lifted = signed_lift(runtime, residuals, shift=drop + units.g_more)
         total = polynomial(runtime, [lifted], [(1, (0, 0))]).sum()
         rooms.append(runtime.public(Z64.array(limit), Z64) - total)
     return [stack(rooms)] if rooms else []

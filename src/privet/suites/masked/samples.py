@@ -5,35 +5,27 @@ This half sees rows and no score of a cut. It hands sums to `cuts`, and gets a t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from copy import copy
 from typing import NamedTuple
 
 import numpy as np
 
-from privet.arithmetic.rings import Z1, Ring, integers_modulo
+from privet.arithmetic.lattice import Lattice
+from privet.arithmetic.rings import Z1
 from privet.arithmetic.shares import Elements, Share, stack
 from privet.arrays import Indices
 from privet.gates.gate import Later, alone
 from privet.gates.histogram import Products, histogram
 from privet.gates.indicators import Indicators
-from privet.gates.masked import (
-    Masked,
-    Meanwhile,
-    combine,
-    constant,
-    mask,
-    mask_one,
-    signed_lift,
-)
+from privet.gates.masked import Masked, combine, constant, mask_one, signed_lift
 from privet.gates.outcomes import keep, leaf_lookup, owned_share
 from privet.gates.polynomial import polynomial
-from privet.gates.shrink import shrink
 from privet.gates.sigmoid_series import LARGEST_SCORE, SCORE_BITS, sigmoid_series
 from privet.gates.truncate import drop_bits
 from privet.runtime.runtime import Runtime
 from privet.suites.masked.bounds import Bounds
 from privet.suites.masked.residuals import squares_room
+from privet.suites.masked.row_masks import RowMasks, narrowed
 from privet.suites.masked.scales import Scales
 from privet.suites.masked.weights import Weights
 from privet.suites.suite import OwnData
@@ -76,8 +68,10 @@ class Samples(Functions):
         scales: Scales,
         data: OwnData,
         indicators: Indicators,
+        lattice: Lattice | None,
     ) -> None:
         self._runtime = runtime
+        self._masks = RowMasks(runtime, lattice)
         self._plan = plan
         self._scales = scales
         self._data = data
@@ -133,43 +127,24 @@ class Samples(Functions):
                 self, SharedReal(score, SCORE_BITS), SharedReal(target, SCORE_BITS)
             )
             derivatives = [SharedReal(_rows(x.share), x.bits) for x in found if x is not None]
-            widths = [(units.g_bits, units.g_ring), (units.h_bits, units.h_ring)]
             if self._weights is None:
-                opening = self._narrowed(derivatives, widths, self._products.begin)
+                opening = self._masks.narrowed(derivatives, units.rows, self._products.begin)
                 self._masked = self._with_scores_checked(opening)
                 self._residual = (self._masked[0], units.g_bits)
             else:
                 finer = units.unweighted
-                masked = self._with_scores_checked(self._narrowed(derivatives, finer))
+                masked = self._with_scores_checked(narrowed(runtime, derivatives, finer))
                 self._residual = (masked[0], finer[0][0])
                 with runtime.step("weights"):
                     weighted = [
                         self._weights.times(x, bits, self._rows)
                         for x, (bits, _) in zip(masked, finer, strict=False)
                     ]
-                    opening = self._narrowed(weighted, widths, self._products.begin)
+                    opening = self._masks.narrowed(weighted, units.rows, self._products.begin)
                     self._masked = alone(runtime, opening)
             if self._curvature is not None:
                 rows = self._rows if self._weights is not None else slice(None)
                 self._masked.append(self._curvature.map(lambda a: a[:, :, rows]))
-
-    def _narrowed(
-        self,
-        derivatives: list[SharedReal],
-        widths: Sequence[tuple[int, Ring]],
-        meanwhile: Meanwhile | None = None,
-    ) -> Later[list[Masked]]:
-        """Mask derivatives with so many fraction bits, in such rings."""
-        rows, bits, rings = [], [], []
-        for x, (fraction, ring) in zip(derivatives, widths, strict=False):
-            # Of what a derivative loses, all but two bits go from the shares.
-            drop = x.bits - fraction
-            guard = min(2, drop)
-            wide = integers_modulo(ring.bits + guard)
-            rows.append(drop_bits(self._runtime, x.share, drop - guard, wide))
-            bits.append(guard)
-            rings.append(ring)
-        return shrink.later(*rows, bits=bits, rings=rings, meanwhile=meanwhile)
 
     def _with_scores_checked(self, opening: Later[list[Masked]]) -> list[Masked]:
         """Open something, and check scores, if the series of the sigmoid was used, on the way.
@@ -185,8 +160,8 @@ class Samples(Functions):
 
     def _ones(self) -> Masked:
         """Return second derivatives that everybody knows: (K, 1, N)."""
-        ring, plan = self._scales.units.h_ring, self._plan
-        ones = np.ones((plan.objective.outputs, 1, plan.n_drawn), dtype=ring.dtype)
+        (bits, ring), plan = self._scales.units.rows[1], self._plan
+        ones = np.full((plan.objective.outputs, 1, plan.n_drawn), 1 << bits, dtype=ring.dtype)
         return constant(self._runtime, ones, ring)
 
     def root_curvature(self) -> tuple[Share, Share | None]:
@@ -197,8 +172,8 @@ class Samples(Functions):
         h = self._curvature
         assert h is not None
         (left,) = histogram(self._runtime, self._products, h.map(lambda a: a[:, 0]))
-        left = left.reshape(*left.shape, 1)
-        return left, None if h.constant else h.share(self._runtime).sum(2)
+        left = self._of_rows(left.reshape(*left.shape, 1), 1)
+        return left, None if h.constant else self._of_rows(h.share(self._runtime).sum(2), 1)
 
     def sigmoid(self, score: SharedReal) -> tuple[SharedReal, SharedReal]:
         """Return the sigmoid and its derivative, by a series: one opening of 4 bytes a score.
@@ -222,7 +197,7 @@ class Samples(Functions):
         runtime, n_samples = self._runtime, self._plan.n_drawn
         with runtime.step("loss"):
             residual, fraction = self._residual
-            lifted = [signed_lift(runtime, residual)]
+            lifted = [signed_lift(runtime, residual, shift=self._scales.units.g_more)]
             if self._weights is not None:
                 lifted.append(signed_lift(runtime, self._masked[0]))
             squares = polynomial(runtime, lifted, [(1, (0, len(lifted) - 1))])
@@ -248,13 +223,23 @@ class Samples(Functions):
             flat = [x.map(lambda a: a.reshape(outputs * nodes, -1)) for x in vectors]
             found = histogram(runtime, self._products, *flat)
         sums = [
-            (left.reshape(len(left), outputs, nodes), x.share(runtime).sum(2))
-            for left, x in zip(found, vectors, strict=True)
+            (
+                self._of_rows(left.reshape(len(left), outputs, nodes), k),
+                self._of_rows(x.share(runtime).sum(2), k),
+            )
+            for k, (left, x) in enumerate(zip(found, vectors, strict=True))
         ]
         if parent is not None:
             g, h = siblings(parent.g, g, axis=1), siblings(parent.h, h, axis=1)
         self._nodes = _Nodes(g, h)
         return Sums(sums[0], sums[1] if len(sums) == 2 else None)
+
+    def _of_rows(self, sums: Share, derivative: int) -> Share:
+        """Return sums of first or second derivatives, (0, 1), in the units of sums."""
+        units = self._scales.units
+        if derivative == 0:
+            return drop_bits(self._runtime, sums, units.g_more, units.g_ring)
+        return drop_bits(self._runtime, sums, units.h_more, units.h_ring)
 
     def outcome(self, feature: int, bucket: int) -> Share:
         """Return a share of the outcomes of a test, which its owner knows: (n_rows,), to be masked.
@@ -278,7 +263,7 @@ class Samples(Functions):
         left = keep(runtime, fails.map(lambda a: a[self._rows]), *flat)
         with runtime.step("children"):
             self._products = Products(runtime, self._drawn)
-            masked = mask(runtime, *left, meanwhile=self._products.begin)
+            masked = self._masks.children(left, self._products.begin)
         self._masked = [x.map(lambda a: a.reshape(outputs, count, -1)) for x in masked]
 
     def remember(self, fails: Masked) -> None:

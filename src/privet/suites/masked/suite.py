@@ -9,6 +9,7 @@ from fractions import Fraction
 import numpy as np
 
 from privet.arithmetic.fixed_point import FixedPoint
+from privet.arithmetic.lattice import DEGREE, Lattice, SmallProducts
 from privet.arithmetic.limbs import LimbMatrix
 from privet.arithmetic.rings import Z1, Z64, Ring, RingArray
 from privet.arithmetic.shares import Share
@@ -27,8 +28,10 @@ from privet.suites.masked.candidates import candidate_features, handicaps
 from privet.suites.masked.cuts import Cuts
 from privet.suites.masked.gains import told_drop
 from privet.suites.masked.importances import mean_absolute
+from privet.suites.masked.masks import settle_masks
 from privet.suites.masked.monotone import RiseScale, in_order
 from privet.suites.masked.reciprocal import scaled
+from privet.suites.masked.row_masks import lattice_of
 from privet.suites.masked.samples import LOSS_BITS, Samples
 from privet.suites.masked.scales import Scales
 from privet.suites.masked.tournament import stages
@@ -36,6 +39,9 @@ from privet.suites.masked.validation import Validation
 from privet.suites.masked.weights import Weights
 from privet.suites.suite import AppliedTests, Groups, OwnData, Reasons, Suite, TrainedTable
 from privet.terms.plan import Plan
+
+_OF_A_MASK = 64
+"""How many products take as long as the lattice masks of both derivatives of a row."""
 
 
 class MaskedSuite(Suite):
@@ -75,14 +81,19 @@ class MaskedSuite(Suite):
             )
 
     @classmethod
+    def with_masks(cls, plan: Plan, n_parties: int) -> Plan:
+        """Return the plan with the masks that are less effort, unless its terms say which."""
+        return settle_masks(cls, plan, n_parties)
+
+    @classmethod
     def stretch(cls, plan: Plan) -> Fraction:
         """Return what makes sums of derivatives use all bits of their ring."""
         return Scales.of(plan).units.stretch
 
     @classmethod
     def indicator_ring(cls, plan: Plan) -> Ring:
-        """Return the ring of sums of first derivatives, the widest."""
-        return Scales.of(plan).units.g_ring
+        """Return the widest ring of rows."""
+        return max((ring for _, ring in Scales.of(plan).units.rows), key=lambda ring: ring.bits)
 
     @classmethod
     def memory(cls, plan: Plan) -> int:
@@ -93,9 +104,12 @@ class MaskedSuite(Suite):
         samples these are more.
         """
         scales, cuts = Scales.of(plan), sum(candidate_features(plan)[0])
-        indicators = LimbMatrix.memory(cuts, plan.n_samples)
-        if plan.draws:  # those of a table, beside all
-            indicators += LimbMatrix.memory(_drawn_cuts(plan), plan.n_drawn)
+        if plan.errors:
+            indicators = SmallProducts.memory(cuts) + Lattice.memory(plan.n_samples)
+        else:
+            indicators = LimbMatrix.memory(cuts, plan.n_samples)
+            if plan.draws:  # those of a table, beside all
+                indicators += LimbMatrix.memory(_drawn_cuts(plan), plan.n_drawn)
         vectors = (8 * plan.objective.outputs + 2) * plan.params.leaves
         waves = 3 * 2 * len(reciprocal_series(scales.ratio, scales.period).multiples)
         level = Z64.nbytes((waves, cuts * scales.sides))
@@ -105,8 +119,10 @@ class MaskedSuite(Suite):
     @classmethod
     def multiplications(cls, plan: Plan) -> int:
         """Return those of the indicators with the root's and all left children's derivatives."""
-        cuts = _drawn_cuts(plan)
-        return cuts * plan.n_drawn * plan.params.leaves * plan.objective.outputs
+        cuts, vectors = _drawn_cuts(plan), plan.params.leaves * plan.objective.outputs
+        if plan.errors:
+            return (cuts * DEGREE + _OF_A_MASK * plan.n_samples) * vectors
+        return cuts * plan.n_drawn * vectors
 
     @classmethod
     def constants(cls, plan: Plan) -> dict[str, object]:
@@ -132,6 +148,8 @@ class MaskedSuite(Suite):
         # The sigmoid's values have 64 bits, and targets are subtracted from them.
         self._target = self._share_target(scales.score_ring if scales.proven else Z64)
         self.scores = self._start_scores(scales.score_ring)
+        ring = self.indicator_ring(plan)
+        lattice = lattice_of(runtime, plan, ring)
         indicators = publish(
             runtime,
             {j: rows[: plan.n_samples] for j, rows in self.data.buckets.items()},
@@ -139,10 +157,11 @@ class MaskedSuite(Suite):
             self.data.shelf,
             cuts=plan.cuts,
             n_samples=plan.n_samples,
-            ring=self.indicator_ring(plan),
+            ring=ring,
             kept=plan.kept,
+            lattice=lattice,
         )
-        self._samples = Samples(runtime, plan, scales, self.data, indicators)
+        self._samples = Samples(runtime, plan, scales, self.data, indicators, lattice)
         self._cuts = Cuts(runtime, plan, scales, self.data.min_gain)
         if plan.n_validation:
             self._validation = Validation(runtime, plan, self.data)

@@ -15,6 +15,13 @@ from privet.arithmetic.exact import ceil_log2, floor_log2, nearest
 from privet.arithmetic.rings import Ring, integers_modulo
 from privet.errors import ParameterError
 from privet.gates.sigmoid_series import SCORE_BITS
+from privet.suites.masked.noise import (
+    check_bits,
+    count_bits,
+    curvature_bits,
+    finer_bits,
+    most_noise,
+)
 from privet.terms.plan import Plan
 from privet.terms.weights import LARGEST_WEIGHT, WEIGHT_BITS
 
@@ -51,6 +58,17 @@ class Units:
     """Nor less than minus this: those of certain samples are zero, give or take a rounding."""
     counts: bool
     """Whether second derivatives are 1, or the weights."""
+    g_more: int = 0
+    """Fraction bits that rows have beyond sums: with lattice masks, some."""
+    h_more: int = 0
+
+    @property
+    def rows(self) -> tuple[tuple[int, Ring], tuple[int, Ring]]:
+        """The fraction bits and the rings of rows' first and second derivatives."""
+        return (
+            (self.g_bits + self.g_more, integers_modulo(self.g_ring.bits + self.g_more)),
+            (self.h_bits + self.h_more, integers_modulo(self.h_ring.bits + self.h_more)),
+        )
 
     @property
     def weights(self) -> tuple[int, Ring]:
@@ -107,6 +125,8 @@ class Units:
         if counts and plan.weighted:
             # The ring of first derivatives is the widest: indicators are published over it.
             h_bits = min(WEIGHT_BITS, bits - 2 - ceil_log2(Fraction(n_samples)))
+        if counts and plan.errors:
+            h_bits = _bits_of_noisy_counts(plan, bits)
         if not counts:
             noise = 64 * Fraction(isqrt(n_samples) + 1) / Fraction(params.l2)
             most = MOST_BITS - 2 - ceil_log2(objective.largest_curvature * n_samples)
@@ -115,19 +135,43 @@ class Units:
         if counts and plan.weighted:
             h_limit += n_samples  # what rounding may add to weights
         h_slack = 0 if counts else 8 * isqrt(n_samples) + 16
+        g_limit = int(bound * stretch * (1 << g_bits)) + n_samples
+        g_more = h_more = 0
+        if plan.errors:
+            g_more = min(finer_bits(plan), SCORE_BITS - g_bits)
+            h_more = max(0 if counts else finer_bits(plan), curvature_bits(plan) - h_bits)
+            h_slack = (most_noise(plan) >> h_more) + 1 + plan.errors
+            h_limit += h_slack
+            g_limit += (most_noise(plan) >> g_more) + 1 + plan.errors
         rounding = 0 if counts else n_samples + 2 * h_slack
         width = (h_limit + rounding).bit_length() + 1
+        if plan.errors:
+            check_bits(plan, max(bits + g_more, width + h_more))
         return cls(
             g_bits=g_bits,
             g_ring=integers_modulo(bits),
-            g_limit=int(bound * stretch * (1 << g_bits)) + n_samples,
+            g_limit=g_limit,
             stretch=stretch,
             h_bits=h_bits,
             h_ring=integers_modulo(max(width, _COUNT) if counts else width),
             h_limit=h_limit,
             h_slack=h_slack,
             counts=counts,
+            g_more=g_more,
+            h_more=h_more,
         )
+
+
+def _bits_of_noisy_counts(plan: Plan, g_width: int) -> int:
+    """Return the fraction bits of sums of counts that are noisy: as many as y leaves room for."""
+    whole = ceil_log2(Fraction(plan.n_samples + 1))
+    most = min(WEIGHT_BITS, g_width - 2 - whole, floor_log2(Fraction(LARGEST_Y)) - 1 - whole)
+    if most < count_bits(plan):
+        raise ParameterError(
+            f"masks: {plan.n_samples} samples leave lattice masks {most} bits below a count, and "
+            f"l2 {plan.params.l2:g} needs {count_bits(plan)}: use a larger l2, or uniform masks"
+        )
+    return most
 
 
 def _weight_of_drawn(plan: Plan) -> int | None:

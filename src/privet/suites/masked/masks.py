@@ -1,0 +1,59 @@
+"""Which masks a training has: uniform ones, or, for many rows, lattice ones."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from privet.errors import ParameterError
+from privet.runtime.counter import Counter
+from privet.suites.suite import OwnData, Suite
+from privet.terms.plan import Plan
+
+SEEDS = 3
+"""Of every participant: one from each of three dealers. With one dealer there is less noise."""
+_FEW_ROWS = 1 << 14
+"""Up to so many rows, uniform masks take no more than lattice ones, whatever else there is."""
+_WORTH = 2
+"""By what factor lattice masks must be less effort to be chosen, since they need to assume more."""
+
+_PRODUCTS = 100
+"""So many take as long as a byte does at 100 Mbit/s."""
+
+
+def settle_masks(suite: type[Suite], plan: Plan, n_parties: int) -> Plan:
+    """Return a plan whose masks are settled: as its terms say, or by what both would take."""
+    noisy = replace(plan, errors=SEEDS * n_parties)
+    term = _in_the_way(plan)
+    if plan.params.masks == "lattice":
+        if term:
+            raise ParameterError(
+                f"masks: masked has no lattice masks with {term}: leave one of them out"
+            )
+        return noisy
+    if plan.params.masks == "uniform" or term or plan.n_samples <= _FEW_ROWS:
+        return plan
+    try:
+        effort, other = (_effort(suite, each, n_parties) for each in (noisy, plan))
+    except ParameterError:  # if uniform masks will not do, either, that is said of them
+        return plan
+    return noisy if _WORTH * effort < other else plan
+
+
+def _effort(suite: type[Suite], plan: Plan, n_parties: int) -> float:
+    """Return about how many bytes a training takes, and its products as if they were bytes."""
+    counter = Counter(n_parties)
+    training = suite(counter, replace(plan, kept=None), OwnData())  # the same in all trainings
+    training.setup()
+    setup = counter.total
+    training.train_table(0)
+    both = counter.total
+    table = both.online + both.offline - setup.online - setup.offline
+    each = table + suite.multiplications(plan) / _PRODUCTS
+    return setup.online + plan.params.tables * each
+
+
+def _in_the_way(plan: Plan) -> str:
+    """Return the term that lattice masks do not go with, if any."""
+    if plan.weighted:
+        return "weights"
+    return "subsample" if plan.n_drawn < plan.n_samples else ""

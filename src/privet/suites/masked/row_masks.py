@@ -1,0 +1,83 @@
+"""How derivatives of rows are masked: uniformly, or by samples of ring-LWE, which sums follow from.
+
+Lattice masks leave errors in sums, so rows have more fraction bits than sums (`noise`), and what is
+left of a row's share where bits are dropped need not be exact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from privet.arithmetic.lattice import Lattice
+from privet.arithmetic.prg import SEED_BYTES, derive_seed
+from privet.arithmetic.rings import Ring, integers_modulo
+from privet.arithmetic.shares import Share
+from privet.gates.gate import Later
+from privet.gates.hide import hide
+from privet.gates.masked import Masked, Meanwhile, mask
+from privet.gates.shrink import shrink
+from privet.gates.truncate import drop_bits
+from privet.runtime.runtime import Runtime
+from privet.terms.objective import SharedReal
+from privet.terms.plan import Plan
+
+
+def lattice_of(runtime: Runtime, plan: Plan, ring: Ring) -> Lattice | None:
+    """Return the public polynomials of a training with lattice masks.
+
+    They are new with every dealing. But where masked indicators are kept, which are made of them,
+    they are the same for ever.
+    """
+    if not plan.errors:
+        return None
+    dealing = runtime.dealing_name if plan.kept is None else "that lasts"
+    seed = derive_seed(bytes(SEED_BYTES), f"lattice of a dealing {dealing}")
+    return Lattice(seed.hex(), plan.n_samples, ring.bits)
+
+
+class RowMasks:
+    """Masks what is summed over rows."""
+
+    def __init__(self, runtime: Runtime, lattice: Lattice | None) -> None:
+        self._runtime = runtime
+        self._lattice = lattice
+
+    def children(self, vectors: Sequence[Share], meanwhile: Meanwhile) -> list[Masked]:
+        """Mask vectors that are to be summed."""
+        if self._lattice is None:
+            return mask(self._runtime, *vectors, meanwhile=meanwhile)
+        return hide(self._runtime, *vectors, lattice=self._lattice, meanwhile=meanwhile)
+
+    def narrowed(
+        self,
+        derivatives: Sequence[SharedReal],
+        widths: Sequence[tuple[int, Ring]],
+        meanwhile: Meanwhile,
+    ) -> Later[list[Masked]]:
+        """Mask derivatives that are to be summed with so many fraction bits, in such rings."""
+        if self._lattice is None:
+            return narrowed(self._runtime, derivatives, widths, meanwhile)
+        rows = [
+            drop_bits(self._runtime, x.share, x.bits - fraction, ring)
+            for x, (fraction, ring) in zip(derivatives, widths, strict=False)
+        ]
+        return hide.later(*rows, lattice=self._lattice, meanwhile=meanwhile)
+
+
+def narrowed(
+    runtime: Runtime,
+    derivatives: Sequence[SharedReal],
+    widths: Sequence[tuple[int, Ring]],
+    meanwhile: Meanwhile | None = None,
+) -> Later[list[Masked]]:
+    """Mask derivatives uniformly with so many fraction bits, in such rings."""
+    rows, bits, rings = [], [], []
+    for x, (fraction, ring) in zip(derivatives, widths, strict=False):
+        # Of what a derivative loses, all but two bits go from the shares.
+        drop = x.bits - fraction
+        guard = min(2, drop)
+        wide = integers_modulo(ring.bits + guard)
+        rows.append(drop_bits(runtime, x.share, drop - guard, wide))
+        bits.append(guard)
+        rings.append(ring)
+    return shrink.later(*rows, bits=bits, rings=rings, meanwhile=meanwhile)

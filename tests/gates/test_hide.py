@@ -1,0 +1,159 @@
+"""Rows masked by samples of ring-LWE, and what sums follow from them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.stats import chi2
+
+from privet.arithmetic.lattice import DEGREE, ERROR_BITS, Lattice
+from privet.arithmetic.rings import Z1, Ring, RingArray, integers_modulo, signed
+from privet.arithmetic.shares import Elements, Share
+from privet.gates.hide import hide
+from privet.gates.histogram import Products, histogram
+from privet.gates.indicators import publish
+from privet.gates.masked import constant, mask_one
+from privet.gates.outcomes import keep
+from privet.runtime.counter import Cost
+from privet.runtime.dealer import Dealer
+from privet.runtime.runtime import Runtime
+from tests.gates.test_masked import (
+    CUTS,
+    dealt,
+    on_shares,
+    opened,
+    some_buckets,
+    sums_by_cut,
+)
+from tests.runtime.harness import measured_steps
+from tests.runtime.trio import check, deal
+
+WIDE, NARROW = integers_modulo(44), integers_modulo(30)
+LATTICE = Lattice("2f" * 32, DEGREE + 300, WIDE.bits)
+ROWS = LATTICE.rows
+
+
+def of_sign(x: RingArray, ring: Ring) -> np.ndarray:
+    """Ring elements as signed integers."""
+    size = 8 * ring.dtype.itemsize - ring.bits
+    found: np.ndarray = (signed(x << ring.dtype.type(size)) >> size).astype(np.int64)
+    return found
+
+
+def inputs() -> tuple[np.ndarray, np.ndarray, list[tuple[np.ndarray, Ring]]]:
+    """Vectors of two rings."""
+    rng = np.random.default_rng(3)
+    g = rng.integers(-(2**30), 2**30, (2, ROWS))
+    h = rng.integers(0, 2**17, (2, ROWS))
+    return g, h, [(WIDE.array(g), WIDE), (NARROW.array(h), NARROW)]
+
+
+@pytest.mark.parametrize("n", [2, 3, 4])
+def test_values_are_as_they_were(n: int) -> None:
+    """Only sums have errors: a value less its mask is exact, and so is what is kept of it."""
+    g, h, values = inputs()
+    fails = np.random.default_rng(1).integers(0, 2, ROWS).astype(np.uint8)
+
+    def body(runtime: Runtime, a: Share, b: Share, bits: Share) -> list[Share]:
+        masked = hide(runtime, a, b, lattice=LATTICE, meanwhile=lambda _: None)
+        kept = keep(runtime, mask_one(runtime, bits), *masked)
+        # The widest ring need not be the first.
+        turned = keep(runtime, mask_one(runtime, bits), *masked[::-1])
+        return [*(x.share(runtime) for x in masked), *kept, *turned]
+
+    found, _, views = on_shares(body, [*values, (fails, Z1)], n)
+    expected = [g, h, g * (1 - fails), h * (1 - fails)]
+    for x, y in zip(found, [*expected, *expected[:1:-1]], strict=True):
+        ring = WIDE if x.dtype == np.uint64 else NARROW
+        assert (of_sign(x, ring) == y).all()
+    assert measured_steps(views)["hide"] == opened(n, (WIDE, g.size), (NARROW, h.size))
+
+
+@pytest.mark.parametrize("n", [2, 4])
+@pytest.mark.parametrize("features", [slice(4), np.array([1, 3])])
+def test_sums(n: int, features: Any) -> None:
+    """Those of the rows left of each cut, and the errors of just these rows."""
+    g, h, values = inputs()
+    owners = (0, n - 1, 0, 1)
+    bucket = some_buckets(CUTS, ROWS, n)
+    chosen = tuple(np.array(CUTS)[features].tolist())
+
+    def body(runtime: Runtime, a: Share, b: Share) -> list[Share]:
+        own = {j: bucket[j] for j, owner in enumerate(owners) if owner == runtime.index}
+        everything = publish(
+            runtime, own, owners, cuts=CUTS, n_samples=ROWS, ring=WIDE, lattice=LATTICE
+        )
+        products = Products(runtime, everything.of(slice(ROWS), features))
+        masked = hide(runtime, a, b, lattice=LATTICE, meanwhile=products.begin)
+        return histogram(runtime, products, *masked)
+
+    (of_g, of_h), _, views = on_shares(body, values, n)
+    for found, x, ring in ((of_g, g, WIDE), (of_h, h, NARROW)):
+        expected = sums_by_cut(bucket[features], chosen, x)
+        off = of_sign(found - ring.array(expected), ring)
+        counts = sums_by_cut(bucket[features], chosen, np.ones_like(x))
+        for end, size in zip(np.cumsum(chosen), chosen, strict=True):
+            # Between two cuts of a feature lie rows of their own, so these errors are independent.
+            own, rows = (np.diff(a[end - size : end], axis=0, prepend=0) for a in (off, counts))
+            squares = (own[rows > 0] ** 2 / (ERROR_BITS / 4 * n * rows[rows > 0])).sum()
+            assert not own[rows == 0].any()
+            if size:
+                assert 1e-9 < chi2.cdf(squares, (rows > 0).sum()) < 1 - 1e-9
+    cuts = sum(chosen)
+    assert measured_steps(views) == {
+        "publish indicators": Cost(1, (n - 1) * sum(WIDE.wire_bytes(c * DEGREE) for c in CUTS), 0),
+        "hide": opened(n, (WIDE, g.size), (NARROW, h.size)),
+        "histogram": dealt((WIDE, cuts * 2), (NARROW, cuts * 2)),
+    }
+
+
+@pytest.mark.parametrize("n", [2, 3])
+def test_sums_of_what_everybody_knows(n: int) -> None:
+    """They have no errors, whether they are alone or beside others."""
+    owners = (0, n - 1, 0, 1)
+    bucket = some_buckets(CUTS, ROWS, n)
+    known = np.full((1, ROWS), 1 << 12, dtype=np.uint32)
+    g = np.zeros((1, ROWS), dtype=np.uint64)
+
+    def body(runtime: Runtime, a: Share) -> list[Share]:
+        own = {j: bucket[j] for j, owner in enumerate(owners) if owner == runtime.index}
+        indicators = publish(
+            runtime, own, owners, cuts=CUTS, n_samples=ROWS, ring=WIDE, lattice=LATTICE
+        )
+        counts = constant(runtime, known, NARROW)
+        alone = histogram(runtime, Products(runtime, indicators), counts)
+        products = Products(runtime, indicators)
+        (masked,) = hide(runtime, a, lattice=LATTICE, meanwhile=products.begin)
+        return [*alone, *histogram(runtime, products, counts, masked)]
+
+    found, _, _ = on_shares(body, [(g, WIDE)], n)
+    expected = sums_by_cut(bucket, CUTS, known.astype(np.int64))
+    assert (found[0] == expected).all()
+    assert (found[1] == expected).all()
+
+
+@pytest.mark.parametrize("client", range(3))
+def test_three_dealers_derive_the_same(client: int) -> None:
+    """Each has two parts of every secret, both of them small."""
+    secrets: list[Elements] = []
+
+    def program(dealer: Dealer) -> None:
+        with dealer.step("table", client):
+            indicators = publish(
+                dealer, {}, (0, 1, 0, 1), cuts=CUTS, n_samples=ROWS, ring=WIDE, lattice=LATTICE
+            )
+            products = Products(dealer, indicators)
+            shares = Share.unknown((2, ROWS), WIDE), Share.unknown((2, ROWS), NARROW)
+            masked = hide(dealer, *shares, lattice=LATTICE, meanwhile=products.begin)
+            secrets.extend(products.factors(masked))
+            histogram(dealer, products, *masked)
+            keep(dealer, mask_one(dealer, Share.unknown((ROWS,), Z1)), *masked)
+
+    notes, _ = deal(program)
+    assert check(notes)["histogram"] == 2
+    for secret in secrets:
+        for part in secret.parts:  # type: ignore[attr-defined]
+            values = np.unique(signed(part.array)).tolist()
+            assert values == [-2, -1, 0, 1, 2]

@@ -28,7 +28,12 @@ else:
 
 ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs" / "mutants.md"
-TESTS = ("tests/privacy", "tests/gates/test_leakage.py", "tests/gates/test_recipes.py")
+TESTS = (
+    "tests/privacy",
+    "tests/gates/test_leakage.py",
+    "tests/gates/test_recipes.py",
+    "tests/arithmetic/test_lattice.py",
+)
 
 
 @dataclass(frozen=True)
@@ -142,7 +147,7 @@ def row(verdict: Verdict) -> str:
     return f"| {verdict.mutant.name} | {verdict.mutant.loses} | `{test}` | {message} |"
 
 
-_HEAD = 9
+_HEAD = 10
 """Lines of the page before its rows."""
 
 
@@ -153,7 +158,8 @@ def page(rows: dict[str, str]) -> str:
         "",
         "Small patches that each lose privacy in one place, and what catches them: written by",
         "`make test-mutants`, which applies each to a copy of the package and runs",
-        "`tests/privacy`, `test_leakage.py` and `test_recipes.py` of `tests/gates`. Patches are in",
+        "`tests/privacy`, `test_leakage.py` and `test_recipes.py` of `tests/gates`, and",
+        "`test_lattice.py` of `tests/arithmetic`. Patches are in",
         "[`mutants.toml`](../tests/privacy/mutants/mutants.toml).",
         "",
         "| mutant | what somebody could learn by it | caught by | which says |",

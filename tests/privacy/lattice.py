@@ -1,0 +1,68 @@
+"""Lattice masks as ring-LWE says that they look: uniform.
+
+What is assumed is that nobody can tell P s + e from uniform numbers. So here secrets are uniform,
+one number for every row, P leaves them as they are, and there are no errors. All else is what it
+is: what is masked by them, when, how often, and what else is sent. What is drawn in truth is tested
+in tests/arithmetic/test_lattice.py.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+from unittest import mock
+
+import numpy as np
+
+from privet.arithmetic.lattice import Lattice, binomial, ternary
+from privet.arithmetic.prg import Sampler
+from privet.arithmetic.rings import Ring, RingArray
+from privet.arithmetic.shares import Elements, Share
+from privet.runtime.dealer import SoleDealer
+from privet.runtime.supplied import Supplied
+from tests.privacy.cases import N
+
+
+class _Words:
+    """A matrix over up to 64 bits, to be multiplied with any numbers."""
+
+    def __init__(self, rows: int) -> None:
+        self._words = np.zeros((rows, N), dtype=np.uint64)
+
+    def place(self, start: int, rows: RingArray) -> None:
+        self._words[start : start + len(rows)] = rows
+
+    def times(self, *vectors: tuple[RingArray, Ring]) -> list[RingArray]:
+        return [(self._words @ v.astype(np.uint64)).astype(ring.dtype) for v, ring in vectors]
+
+
+def _small(
+    self: Supplied | SoleDealer, sampler: Sampler, shape: tuple[int, ...], ring: Ring
+) -> Elements:
+    if sampler is ternary:
+        return self.uniform(shape, ring)
+    assert sampler is binomial
+    kind = Share if isinstance(self, Supplied) else Elements
+    return kind(ring.zeros(shape), ring)
+
+
+def _gather(self: Lattice, bucket: Sequence[int], cuts: int) -> RingArray:
+    below: Any = np.asarray(bucket) <= np.arange(cuts)[:, None]
+    found: RingArray = below.astype(self.ring.dtype)
+    return found
+
+
+@contextlib.contextmanager
+def uniform_lattice() -> Iterator[None]:
+    """Have masks that are uniform wherever lattice ones are drawn."""
+    with (
+        mock.patch.object(Supplied, "small", _small),
+        mock.patch.object(SoleDealer, "small", _small),
+        mock.patch.object(Lattice, "spread", lambda self, secrets: secrets),
+        mock.patch.object(Lattice, "gather", _gather),
+        mock.patch("privet.gates.hide.DEGREE", N),
+        mock.patch("privet.gates.indicators.DEGREE", N),
+        mock.patch("privet.gates.indicators.SmallProducts", _Words),
+    ):
+        yield

@@ -1,0 +1,137 @@
+"""Trainings with lattice masks tell nothing, if these cannot be told from uniform ones."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from privet.arithmetic.lattice import DEGREE, Lattice, binomial, ternary
+from privet.arithmetic.prg import Sampler
+from privet.arithmetic.rings import RingArray, integers_modulo, signed
+from privet.arithmetic.shares import Share
+from privet.gates.hide import hide
+from privet.runtime.runtime import Runtime
+from tests.gates.test_masked import on_shares
+from tests.privacy.cases import (
+    ALL_TERMS,
+    THREE,
+    mirror,
+    other_label,
+    training,
+    twins,
+    twins_trained,
+)
+from tests.privacy.explain import check_inverse, explain
+from tests.privacy.lattice import uniform_lattice
+from tests.privacy.stage import Randomness, perform
+from tests.privacy.test_explanation import TASKS, changed
+from tests.privacy.uniform import groups, unfair, untested
+from tests.runtime.harness import play
+
+LATTICE = {"masks": "lattice"}
+WIDE, NARROW = integers_modulo(44), integers_modulo(30)
+
+
+@pytest.fixture
+def as_uniform() -> Iterator[None]:
+    with uniform_lattice():
+        yield
+
+
+@pytest.mark.usefixtures("as_uniform")
+@pytest.mark.parametrize(("n", "honest"), [(2, 0), (2, 1), (3, 1), (4, 3)])
+@pytest.mark.parametrize("task", [*TASKS, THREE])
+def test_training_with_other_features(task: str, n: int, honest: int) -> None:
+    """Other rows and other buckets of the tests: every mask hides one thing, afresh."""
+    program, data = training("masked", task, n, honest, depth=3, tables=2, chosen=LATTICE)
+    assert program.plan.errors == 3 * n
+    session = perform(program, data, Randomness("lattice"))
+    found = explain(session, honest, changed(twins, mirror)(data[honest]))
+    steps = {shown.step for shown in session.seen[honest].runtime.shown}
+    assert "table/level/split/children/hide" in steps
+    tested = session.seen[honest].result.part.feature // 2 == honest
+    assert tested.any(), "the honest participant's tests must be among those chosen"
+    before, after = (s.seen[honest].result.part.bucket[tested] for s in (session, found))
+    assert (before + after == 2).all()  # the other side of the same cut
+
+
+@pytest.mark.usefixtures("as_uniform")
+@pytest.mark.parametrize("task", [*TASKS, THREE])
+def test_training_with_other_labels(task: str) -> None:
+    """The label turned round, and with it every leaf value and every gradient."""
+    program, data = training("masked", task, 3, 2, chosen=LATTICE)
+    session = perform(program, data, Randomness("labels"))
+    found = explain(session, 2, changed(other_label, twins)(data[-1]))
+    check_inverse(session, found, 2)
+
+
+@pytest.mark.usefixtures("as_uniform")
+@pytest.mark.parametrize("task", TASKS)
+def test_training_with_all_terms(task: str) -> None:
+    program, data = training("masked", task, 3, 0, tables=1, chosen=LATTICE, **ALL_TERMS)
+    session = perform(program, data, Randomness("terms"))
+    explain(session, 0, changed(twins_trained)(data[0]))
+
+
+@pytest.mark.usefixtures("as_uniform")
+@pytest.mark.parametrize(("n", "honest"), [(2, 0), (3, 1)])
+def test_two_trainings_on_kept_indicators(n: int, honest: int, tmp_path: Path) -> None:
+    """The second sends none: what both show together is explained by the same other data."""
+    program, data = training("masked", "regression", n, honest, chosen=LATTICE)
+    other = changed(twins, mirror)(data[honest])
+    session = perform(program.keeping(data, tmp_path), data, Randomness("first"))
+    found = explain(session, honest, other)
+    second = program.at_another_rate().keeping(data, tmp_path)
+    assert second.plan.kept == tuple(range(n))
+    explain(perform(second, data, Randomness("second")), honest, other, earlier=found)
+
+
+@pytest.mark.parametrize("task", [*TASKS, THREE])
+def test_no_secret_and_no_error_is_used_twice(task: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every vector of every node, class, level and table has its own, at all participants."""
+    drawn: dict[str, list[RingArray]] = {"ternary": [], "binomial": []}
+
+    def noting(sampler: Sampler) -> Sampler:
+        @functools.wraps(sampler)
+        def sampled(*arguments: Any) -> RingArray:
+            found = sampler(*arguments)
+            drawn[sampler.__name__].extend(signed(found).reshape(-1, found.shape[-1]).copy())
+            return found
+
+        return sampled
+
+    for sampler in (ternary, binomial):
+        monkeypatch.setattr(f"privet.gates.hide.{sampler.__name__}", noting(sampler))
+    program, data = training("masked", task, 2, 0, tables=2, depth=3, chosen=LATTICE)
+    play(program, 2, data)
+    outputs = 3 if task == THREE else 1
+    root = 1 if task == "regression" else 2
+    vectors = 2 * 2 * outputs * (root + 2 * (1 + 2))  # participants, tables; g and h of children
+    for found in drawn.values():
+        assert len(found) == 2 * vectors  # the dealer draws the same
+        assert len({tuple(vector.tolist()) for vector in found}) == vectors
+
+
+@pytest.mark.parametrize("n", [2, 3])
+def test_what_is_opened_looks_uniform(n: int) -> None:
+    """As it is drawn in truth: zeros, and their secrets' errors, leave no trace."""
+    lattice = Lattice("31" * 32, 2 * DEGREE, WIDE.bits)
+
+    def body(runtime: Runtime, a: Share, b: Share) -> list[Share]:
+        masked = hide(runtime, a, b, lattice=lattice, meanwhile=lambda _: None)
+        return [x.share(runtime) for x in masked]
+
+    zeros: Any = [(ring.zeros((3, lattice.rows)), ring) for ring in (WIDE, NARROW)]
+    found, _, views = on_shares(body, zeros, n)
+    assert not np.concatenate([x.reshape(-1) for x in found]).any()
+    for view in views:
+        rings = {ring.dtype: ring for ring in (WIDE, NARROW)}
+        seen = groups(("hide", rings[array.dtype], array) for array in view.opened)
+        assert {group.ring for group in seen} == {WIDE, NARROW}
+        assert [alarm for group in seen for alarm in unfair(group)] == []
+        assert untested(seen) == []

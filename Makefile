@@ -12,7 +12,7 @@ endif
 
 .PHONY: setup demo test test-mutants lint format bench-reference bench-gates bench-paper \
         bench-protocols bench-attack bench-chaos bench-checkpoints bench-serving bench-alignment bench-secretflow bench-same-tests bench-multiclass bench-growth bench-link \
-        bench-reading bench-columns bench-boosters bench-options bench-dealers bench bench-quick clean
+        bench-reading bench-columns bench-boosters bench-options bench-dealers bench-masks bench bench-quick clean
 
 setup: $(READY)
 
@@ -108,6 +108,9 @@ bench-options: setup
 
 bench-dealers: setup
 	$(BIN)/python -m benchmarks.dealers
+
+bench-masks: setup
+	$(BIN)/python -m benchmarks.masks
 
 bench-multiclass: setup
 	$(BIN)/python -m benchmarks.multiclass

@@ -83,10 +83,36 @@ def test_another_training_sends_less(local: LocalFederation) -> None:
     assert sum(report.bytes_sent for report in reports) == ids.online + due.online
     assert sum(report.bytes_from_dealer for report in reports) == ids.offline + due.offline
     assert due.rounds == new.rounds - 1
-    ring = federation.suite.indicator_ring(federation.plan(40))
+    ring = federation.suite.published(federation.plan(40)).ring
     assert new.online - due.online == 2 * 5 * ring.wire_bytes(7 * 40)
     assert due.offline == new.offline
     assert new.online == estimate(federation, federation.plan(40)).online
+
+
+def test_lattice_masks(local: LocalFederation) -> None:
+    """What was published for uniform masks is not what lattice ones need, and vice versa."""
+    before = names_offered(local)
+    change(local.job, ("[params]", '[params]\nmasks = "lattice"'))
+    assert kept_by(run(local, "train", restart=True)) == []
+    assert same_tests(model_of(local), plain_model(local))
+    lattice = [path for path in files(local, "bank", "*.seed") if path.stem != before["bank"]]
+    assert len(lattice) == 1
+    found = run(local, "train", restart=True)
+    assert kept_by(found) == list(NAMES)
+    assert same_tests(model_of(local), plain_model(local))
+    federation = Job.read(local.job).federation(load_part(local.part("bank")).part.features, CUTS)
+    ids = cost_of(compare_ids, len(NAMES), None)
+    due = estimate(federation, federation.plan(40, (0, 1, 2)))
+    reports = [found.results[name][0] for name in NAMES]
+    assert sum(report.bytes_sent for report in reports) == ids.online + due.online
+    assert sum(report.bytes_from_dealer for report in reports) == ids.offline + due.offline
+    change(local.job, ('masks = "lattice"', 'masks = "uniform"'))
+    assert kept_by(run(local, "train", restart=True)) == list(NAMES)
+    assert names_offered_by(local, "bank") >= {before["bank"], lattice[0].stem}
+
+
+def names_offered_by(local: LocalFederation, name: str) -> set[str]:
+    return {path.stem for path in files(local, name, "*.seed")}
 
 
 def test_files_are_their_owner_s_alone(local: LocalFederation) -> None:

@@ -95,17 +95,20 @@ class Keeper:
         Three dealers are told two of its three parts each.
         """
         plan = federation.plan(samples, ())
-        ring, names = federation.suite.indicator_ring(plan), federation.parties
+        published, names = federation.suite.published(plan), federation.parties
+        ring = published.ring
         index = names.index(channel.name)
         shapes = [
-            [(plan.cuts[j], plan.n_samples) for j in plan.ownership.of(k)]
+            [(plan.cuts[j], published.columns) for j in plan.ownership.of(k)]
             for k in range(len(names))
         ]
         self._check_files(shapes, index, ring)
         cuts = [count for count, _ in shapes[index]]
         trained = self._columns.first(plan.n_samples)
         known_by = [f"{name} {fingerprint}" for name, fingerprint in self._dealers.items()]
-        digest = indicator_digest(trained, self._ids, cuts, ring, names, known_by)
+        digest = indicator_digest(
+            trained, self._ids, cuts, ring, names, known_by, published.made_with
+        )
         masks, new = self._files.masks(digest), Masks.fresh()
         ours = Offer(kept=None if masks is None else masks.name, new=new.name)
         offers = _told(channel, names, ours)

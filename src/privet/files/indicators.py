@@ -58,7 +58,7 @@ class _RowsHeader(Checked):
     bits: Annotated[int, Field(ge=1, le=64)]
     """Of the ring."""
     shape: tuple[Annotated[int, Field(ge=1)], Annotated[int, Field(ge=1)]]
-    """Cuts and samples."""
+    """Cuts and columns."""
     nbytes: Annotated[int, Field(ge=1)]
 
     def columns(self) -> Columns:
@@ -86,16 +86,18 @@ def indicator_digest(
     ring: Ring,
     participants: Sequence[str],
     dealers: Sequence[str] = (),
+    made_with: str = "",
 ) -> str:
     """Return a digest of all that our indicators are made of, and of who has them.
 
     Of three `dealers`, each has two parts of the masks' seed: others, or the same in another order,
-    must not have parts of the same.
+    must not have parts of the same. `made_with` is what else they are made of, if anything.
     """
     buckets = np.ascontiguousarray(columns.buckets)
     digest = hashlib.sha256()
     about = repr((columns.owner, list(participants), ring.bits, list(cuts), buckets.shape))
     about += repr(list(dealers)) if len(dealers) > 1 else ""
+    about += made_with
     digest.update(hashlib.sha256(about.encode()).digest())
     digest.update(ids.digest())
     digest.update(buckets.tobytes())

@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -85,6 +86,15 @@ class Indicators:
     def times(self, part: int, masks: Sequence[tuple[RingArray, Ring]]) -> list[RingArray]:
         """Return a matrix times masks (..., N), taken as rows: (C, rows) each."""
         return self.matrices[part].times(*((r.reshape(-1, r.shape[-1]).T, of) for r, of in masks))
+
+
+class Published(NamedTuple):
+    """How masked indicators are published, a row for every cut."""
+
+    ring: Ring
+    columns: int
+    made_with: str = ""
+    """What they are made with beside rows and buckets, if anything."""
 
 
 class Shelf(ABC):

@@ -15,7 +15,7 @@ from privet.arithmetic.rings import Z64, Ring, RingArray
 from privet.arithmetic.shares import Share
 from privet.arrays import BucketArray, FloatArray, IndexArray
 from privet.errors import ParameterError
-from privet.gates.indicators import Shelf
+from privet.gates.indicators import Published, Shelf
 from privet.gates.outcomes import owned_share
 from privet.runtime.runtime import Runtime
 from privet.terms.cuts import Cuts
@@ -175,8 +175,8 @@ class Suite(ABC):
         return Fraction(1)
 
     @classmethod
-    def indicator_ring(cls, plan: Plan) -> Ring:
-        """Return the ring that masked indicators are published over."""
+    def published(cls, plan: Plan) -> Published:
+        """Return how masked indicators are published."""
         raise AssertionError(f"{cls.__name__} publishes no indicators")
 
     @classmethod

@@ -22,6 +22,14 @@ from privet.terms.objective import SharedReal
 from privet.terms.plan import Plan
 
 
+def _seed(name: str) -> str:
+    return derive_seed(bytes(SEED_BYTES), f"lattice {name}").hex()
+
+
+LASTING_SEED = _seed("that lasts")
+"""Of the polynomials wherever masked indicators are kept: public, and nobody chose it."""
+
+
 def lattice_of(runtime: Runtime, plan: Plan, ring: Ring) -> Lattice | None:
     """Return the public polynomials of a training with lattice masks.
 
@@ -30,9 +38,8 @@ def lattice_of(runtime: Runtime, plan: Plan, ring: Ring) -> Lattice | None:
     """
     if not plan.errors:
         return None
-    dealing = runtime.dealing_name if plan.kept is None else "that lasts"
-    seed = derive_seed(bytes(SEED_BYTES), f"lattice of a dealing {dealing}")
-    return Lattice(seed.hex(), plan.n_samples, ring.bits)
+    seed = LASTING_SEED if plan.kept is not None else _seed(f"of {runtime.dealing_name}")
+    return Lattice(seed, plan.n_samples, ring.bits)
 
 
 class RowMasks:

@@ -119,6 +119,7 @@ class Scales:
             ratio=self.ratio,
             classes=self.classes,
             least=self.least,
+            noisy=self.units.g_more > 0,
         )
 
     # The normalised y, m = multiple y P, below `top`.

@@ -11,11 +11,11 @@ import numpy as np
 from privet.arithmetic.fixed_point import FixedPoint
 from privet.arithmetic.lattice import DEGREE, Lattice, SmallProducts
 from privet.arithmetic.limbs import LimbMatrix
-from privet.arithmetic.rings import Z1, Z64, Ring, RingArray
+from privet.arithmetic.rings import Z1, Z64, RingArray
 from privet.arithmetic.shares import Share
 from privet.arrays import FloatArray, IndexArray, Indices
 from privet.errors import ParameterError
-from privet.gates.indicators import publish
+from privet.gates.indicators import Published, publish
 from privet.gates.masked import mask, mask_one, signed_lift
 from privet.gates.outcomes import leaf_lookup, owned_share
 from privet.gates.reciprocal_series import reciprocal_series
@@ -31,7 +31,7 @@ from privet.suites.masked.importances import mean_absolute
 from privet.suites.masked.masks import settle_masks
 from privet.suites.masked.monotone import RiseScale, in_order
 from privet.suites.masked.reciprocal import scaled
-from privet.suites.masked.row_masks import lattice_of
+from privet.suites.masked.row_masks import LASTING_SEED, lattice_of
 from privet.suites.masked.samples import LOSS_BITS, Samples
 from privet.suites.masked.scales import Scales
 from privet.suites.masked.tournament import stages
@@ -91,9 +91,12 @@ class MaskedSuite(Suite):
         return Scales.of(plan).units.stretch
 
     @classmethod
-    def indicator_ring(cls, plan: Plan) -> Ring:
-        """Return the widest ring of rows."""
-        return max((ring for _, ring in Scales.of(plan).units.rows), key=lambda ring: ring.bits)
+    def published(cls, plan: Plan) -> Published:
+        """Return the widest ring of rows, and a column for each, unless masks are lattice ones."""
+        ring = max((ring for _, ring in Scales.of(plan).units.rows), key=lambda ring: ring.bits)
+        if not plan.errors:
+            return Published(ring, plan.n_samples)
+        return Published(ring, DEGREE, f"lattice {LASTING_SEED}")
 
     @classmethod
     def memory(cls, plan: Plan) -> int:
@@ -148,7 +151,7 @@ class MaskedSuite(Suite):
         # The sigmoid's values have 64 bits, and targets are subtracted from them.
         self._target = self._share_target(scales.score_ring if scales.proven else Z64)
         self.scores = self._start_scores(scales.score_ring)
-        ring = self.indicator_ring(plan)
+        ring = self.published(plan).ring
         lattice = lattice_of(runtime, plan, ring)
         indicators = publish(
             runtime,

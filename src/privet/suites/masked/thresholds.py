@@ -33,13 +33,15 @@ class Thresholds:
     """P of every class: R^(E-e)."""
     factors: tuple[int, ...]
     """The same, and 0 below the least that counts."""
+    noisy: bool = False
+    """Whether H is off by what lattice masks leave in: counts are wide, then, too."""
 
     @property
     def digits(self) -> int:
         """How many digits to compare by: few, but for the widest, whose tables would be large."""
         if self.width <= _TWO_DIGITS:
             return 2
-        if self.factors != self.normalising and self.width <= _THREE_DIGITS:
+        if (self.noisy or self.factors != self.normalising) and self.width <= _THREE_DIGITS:
             return 3
         return usual_digits(self.width)
 
@@ -54,6 +56,7 @@ class Thresholds:
         ratio: int,
         classes: int,
         least: int,
+        noisy: bool = False,
     ) -> Thresholds:
         """Return those of E bounds l2 (R^e - 1), l2 in units of 2^-y_bits, and of the least.
 
@@ -75,4 +78,5 @@ class Thresholds:
             values.insert(place, reached)
             factors = [0] * (place + 1) + normalising[place:]
             normalising = normalising[: place + 1] + normalising[place:]
-        return cls(tuple(values), bits + 1 - drop, drop, tuple(normalising), tuple(factors))
+        width = bits + 1 - drop
+        return cls(tuple(values), width, drop, tuple(normalising), tuple(factors), noisy)

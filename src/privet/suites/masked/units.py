@@ -163,7 +163,7 @@ class Units:
 
 
 def _bits_of_noisy_counts(plan: Plan, g_width: int) -> int:
-    """Return the fraction bits of sums of counts that are noisy: as many as y leaves room for."""
+    """Return the fraction bits of sums of counts that are noisy."""
     whole = ceil_log2(Fraction(plan.n_samples + 1))
     most = min(WEIGHT_BITS, g_width - 2 - whole, floor_log2(Fraction(LARGEST_Y)) - 1 - whole)
     if most < count_bits(plan):
@@ -171,7 +171,8 @@ def _bits_of_noisy_counts(plan: Plan, g_width: int) -> int:
             f"masks: {plan.n_samples} samples leave lattice masks {most} bits below a count, and "
             f"l2 {plan.params.l2:g} needs {count_bits(plan)}: use a larger l2, or uniform masks"
         )
-    return most
+    # Two more than rounding needs: it moves sums by less than errors do.
+    return min(most, count_bits(plan) + 2)
 
 
 def _weight_of_drawn(plan: Plan) -> int | None:

@@ -1,0 +1,169 @@
+"""What lattice masks take beside uniform ones, with the same data, in the same run.
+
+    python -m benchmarks.masks [--quick] [--rows 200000]
+
+A regression of made rows, 20 features, two participants, two tables; and Credit with the paper's
+parameters, four participants. By `masked`, a process for each role, on loopback: setup and tables
+are timed apart. Rounds and bytes must be those that were counted before. Tests are compared with
+those of a training in the clear.
+
+Writes docs/results/masks.json (a quick run, or one with other rows: build/quick).
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Iterator
+
+import numpy as np
+
+from benchmarks.evidence.kept import Figures, keep, results, where
+from benchmarks.evidence.markdown import table, wrapped
+from benchmarks.options import task_of
+from privet import Params
+from privet.arrays import FloatArray
+from privet.boosting.binning import BucketedColumns, bucket_columns
+from privet.boosting.estimate import Estimate
+from privet.boosting.part import join
+from privet.boosting.trainer import train, train_federated
+
+NAME = "masks"
+MASKS = ("uniform", "lattice")
+ROWS, FEATURES, PARTIES, TABLES = 200_000, 20, 2, 2
+_QUICK_ROWS = 3000
+_SEED = 5
+
+Data = tuple[list[BucketedColumns], FloatArray]
+
+
+def made(rows: int) -> Data:
+    """Return numbers that a label depends on, some more than others, at two participants."""
+    rng = np.random.default_rng(_SEED)
+    columns = rng.normal(size=(FEATURES, rows))
+    weights = 0.8 ** np.arange(FEATURES)
+    label = weights @ np.where(columns > 0.3, 1.0, columns) + columns[0] * columns[5]
+    label += rng.normal(scale=0.5, size=rows)
+    parts = np.array_split(columns, PARTIES)
+    names = [[f"x{k}-{j}" for j in range(len(part))] for k, part in enumerate(parts)]
+    parties = [bucket_columns(f"party{k + 1}", names[k], part, 32) for k, part in enumerate(parts)]
+    return parties, label
+
+
+def measure(
+    data: str, parties: list[BucketedColumns], label: FloatArray, params: Params
+) -> Figures:
+    """Train in the clear and with either kind of masks."""
+    plain = train(parties, label, params)
+    runs = []
+    for masks in MASKS:
+        chosen = params.model_copy(update={"masks": masks})
+        estimates: list[Estimate] = []
+        federated = train_federated(
+            parties, label, chosen, "masked", network="loopback", on_estimate=estimates.append
+        )
+        outcome, model = federated.outcome, join(federated.parts)
+        online = [meter.total("online") for meter in outcome.meters]
+        dealt = sum(meter.total("offline").received for meter in outcome.meters)
+        found = online[0].rounds, sum(each.sent for each in online), dealt
+        (counted,) = estimates
+        if found != (counted.rounds, counted.online, counted.offline):
+            raise ArithmeticError(f"{data}, {masks}: counted {counted}, found {found}")
+        setup = sum(
+            traffic.sent
+            for meter in outcome.meters
+            for step, traffic in meter.online.items()
+            if step.startswith("setup")
+        )
+        runs.append(
+            {
+                "masks": masks,
+                "same_tests": int(
+                    ((model.feature == plain.feature) & (model.bucket == plain.bucket)).sum()
+                ),
+                "tests": int(model.feature.size),
+                "setup_bytes": setup,
+                "table_bytes": (found[1] - setup) / params.tables,
+                "dealt_bytes": dealt / params.tables,
+                "setup_seconds": max(meter.seconds["setup"] for meter in outcome.meters),
+                "table_seconds": max(m.seconds["table"] for m in outcome.meters) / params.tables,
+                "memory_mb": outcome.peak_rss_mb,
+            }
+        )
+        print(data, runs[-1], flush=True)
+    return {
+        "data": data,
+        "samples": len(label),
+        "features": sum(len(party.names) for party in parties),
+        "parties": len(parties),
+        "tables": params.tables,
+        "runs": runs,
+    }
+
+
+def main() -> int:
+    """Measure, keep the figures, print the section of the page."""
+    started = time.perf_counter()
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--quick", action="store_true", help="few rows, of both")
+    parser.add_argument("--rows", type=int, default=ROWS, help="how many rows are made")
+    options = parser.parse_args()
+    rows = _QUICK_ROWS if options.quick else options.rows
+    sets = [measure("made", *made(rows), Params(task="regression", tables=TABLES))]
+    if rows == ROWS or options.quick:
+        credit = task_of("credit", _QUICK_ROWS if options.quick else None)
+        sets.append(measure("credit", list(credit.parties), credit.label, credit.params))
+    figures: Figures = {
+        "sets": sets,
+        "cores": os.cpu_count(),
+        "run_seconds": time.perf_counter() - started,
+    }
+    path = results(rows != ROWS) / f"{NAME}.json"
+    print(wrapped(section(keep(path, figures, "make bench-masks"))))
+    return 0
+
+
+def section(figures: Figures) -> Iterator[str]:
+    """Yield the lines of the page."""
+    yield "## Lattice masks\n"
+    yield (
+        "Trainings by `masked` with uniform masks and with lattice ones, one after the other: made "
+        f"rows, and Credit with the paper's parameters. All processes share {figures['cores']} "
+        f"cores. {where(figures)}\n"
+    )
+    head = (
+        "",
+        "masks",
+        "tests as in the clear",
+        "MB before the first table",
+        "MB a table",
+        "dealt",
+        "s before the first table",
+        "s a table",
+        "MB of memory",
+    )
+    rows = []
+    for found in figures["sets"]:
+        size = f"{found['data']}, {found['samples']:,} x {found['features']}"
+        for run in found["runs"]:
+            rows.append(
+                [
+                    f"{size}, {found['parties']} participants" if run["masks"] == MASKS[0] else "",
+                    run["masks"],
+                    f"{run['same_tests']} of {run['tests']}",
+                    f"{run['setup_bytes'] / 1e6:.1f}",
+                    f"{run['table_bytes'] / 1e6:.1f}",
+                    f"{run['dealt_bytes'] / 1e6:.1f}",
+                    f"{run['setup_seconds']:.1f}",
+                    f"{run['table_seconds']:.1f}",
+                    f"{run['memory_mb']:,.0f}",
+                ]
+            )
+    yield from table(head, rows)
+    yield f"All of it took {figures['run_seconds'] / 60:.1f} minutes.\n"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -289,18 +289,7 @@ def _own_data(data: PartyData | None, unit: LabelUnit | None, plan: Plan, index:
 
 
 def _no_tables(federation: Federation, plan: Plan, party: str, unit: LabelUnit | None) -> ModelPart:
-    """Return a participant's part of a model before its first table."""
-    tests = (0, plan.params.depth)
-    return ModelPart(
-        protocol=federation.protocol,
-        task=plan.params.task,
-        features=federation.features,
-        party=party,
-        feature=np.empty(tests, dtype=np.intp),
-        bucket=np.empty(tests, dtype=np.intp),
-        threshold=np.empty(tests),
-        leaf_shares=np.empty((0, plan.objective.outputs, plan.params.leaves), dtype=np.uint32),
-        fraction_bits=federation.fraction_bits,
-        unit=unit,
-        gains=np.empty(tests) if plan.reveal_gain and unit is not None else None,
+    bits = federation.fraction_bits
+    return ModelPart.without_tables(
+        federation.protocol, plan, federation.features, party, bits, unit
     )

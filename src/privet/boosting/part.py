@@ -20,6 +20,7 @@ from privet.arrays import BucketArray, FloatArray, IndexArray
 from privet.boosting.model import Feature, Model
 from privet.errors import ModelError
 from privet.suites.suite import TrainedTable
+from privet.terms.plan import Plan
 
 MOST_PREDICTION_BITS = 14
 """Revealed scores have no more fraction bits: a prediction need not say more."""
@@ -115,6 +116,32 @@ class ModelPart:
     """By how much each level lowered the loss, to second order and before the learning rate: at the
     active participant, if all agreed on that. (tables, depth), in the square of the label's unit.
     """
+
+    @classmethod
+    def without_tables(
+        cls,
+        protocol: str,
+        plan: Plan,
+        features: tuple[Feature, ...],
+        party: str,
+        fraction_bits: int,
+        unit: LabelUnit | None,
+    ) -> ModelPart:
+        """Return a participant's part before the first table."""
+        tests = (0, plan.params.depth)
+        return cls(
+            protocol=protocol,
+            task=plan.params.task,
+            features=features,
+            party=party,
+            feature=np.empty(tests, dtype=np.intp),
+            bucket=np.empty(tests, dtype=np.intp),
+            threshold=np.empty(tests),
+            leaf_shares=np.empty((0, plan.objective.outputs, plan.params.leaves), dtype=np.uint32),
+            fraction_bits=fraction_bits,
+            unit=unit,
+            gains=np.empty(tests) if plan.reveal_gain and unit is not None else None,
+        )
 
     @property
     def n_tables(self) -> int:

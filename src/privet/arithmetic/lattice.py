@@ -19,6 +19,7 @@ k 2^34 2^-46 = k / 4096. What is rounded is an integer, so k may be a thousand.
 from __future__ import annotations
 
 import math
+import threading
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -26,6 +27,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.fft
 
+from privet.arithmetic import cores
 from privet.arithmetic.prg import Place, Prg
 from privet.arithmetic.rings import Z64, Ring, RingArray, integers_modulo, signed
 from privet.arrays import BucketArray, Indices
@@ -37,8 +39,7 @@ MOST_BITS = 44
 ERROR_BITS = 40
 """An error is how many of so many random bits are 1, less half of them."""
 _LIMB = 24
-# What is done together, so that it stays in the cache: blocks, and draws of errors.
-_AT_ONCE, _DRAWN = 32, 1 << 16
+_AT_ONCE = 32  # blocks that are multiplied together, so that they stay in the cache
 _HALF = DEGREE // 2
 _LARGEST = 1000  # of what polynomials and matrices are multiplied with
 # What turns a product modulo X^2048 + 1 into one of periodic sequences, half as long.
@@ -56,12 +57,15 @@ def ternary(stream: Prg, place: Place, shape: tuple[int, ...], ring: Ring) -> Ri
 def binomial(stream: Prg, place: Place, shape: tuple[int, ...], ring: Ring) -> RingArray:
     """Draw errors, of a deviation of sqrt(10)."""
     found = np.empty(math.prod(shape), dtype=ring.dtype)
-    for start in range(0, found.size, _DRAWN):
-        part = found[start : start + _DRAWN]
-        words = stream.uniform(place, found.shape, Z64, slice(start, start + len(part)))
+
+    def draw(where: slice) -> None:
+        part = found[where]
+        words = stream.uniform(place, found.shape, Z64, where)
         words >>= np.uint64(64 - ERROR_BITS)
         part[...] = np.bitwise_count(words)
         part -= ring.dtype.type(ERROR_BITS // 2)
+
+    cores.each(draw, cores.blocks(found.size), found.size)
     return found.reshape(shape)
 
 
@@ -107,9 +111,12 @@ class Lattice:
     def _transforms(self) -> Complex:
         """Return the transforms of all polynomials' limbs: (limbs, blocks, 1024)."""
         found = np.empty((2, self.blocks, _HALF), dtype=np.complex128)
-        for where in self._groups():
+
+        def transform(where: slice) -> None:
             low, high = _limbs(self.polynomials(where))
             found[0, where], found[1, where] = _transform(low), _transform(high)
+
+        cores.each(transform, self._groups(), self.rows)
         return found
 
     def _groups(self) -> list[slice]:
@@ -122,12 +129,17 @@ class Lattice:
         """
         flat = secrets.reshape(-1, DEGREE)
         found = np.empty((len(flat), self.blocks * DEGREE), dtype=secrets.dtype)
-        for s, row in zip(_transform(_small(flat)), found, strict=True):
-            for where in self._groups():
-                low, high = _inverse(self._transforms[:, where] * s)
-                high <<= _LIMB
-                low += high
-                row[where.start * DEGREE :][: low.size] = low.astype(secrets.dtype).reshape(-1)
+        transforms, of_secrets = self._transforms, _transform(_small(flat))
+
+        def multiply(job: tuple[int, slice]) -> None:
+            k, where = job
+            low, high = _inverse(transforms[:, where] * of_secrets[k])
+            high <<= _LIMB
+            low += high
+            found[k, where.start * DEGREE :][: low.size] = low.reshape(-1).astype(secrets.dtype)
+
+        jobs = [(k, where) for k in range(len(flat)) for where in self._groups()]
+        cores.each(multiply, jobs, found.size)
         return found[:, : self.rows].reshape(*secrets.shape[:-1], self.rows)
 
     def gather(self, bucket: BucketArray, cuts: int) -> RingArray:
@@ -139,14 +151,18 @@ class Lattice:
         padded[: self.rows] = bucket
         blocks = padded.reshape(self.blocks, 1, DEGREE)
         total = np.zeros((cuts, DEGREE), dtype=np.int64)
-        of_cut = np.arange(cuts)[:, None]
-        for where in self._groups():
+        of_cut, transforms, adding = np.arange(cuts)[:, None], self._transforms, threading.Lock()
+
+        def add(where: slice) -> None:
             sums = np.zeros((2, cuts, _HALF), dtype=np.complex128)
             for b in range(*where.indices(self.blocks)):
                 ones = _transform((blocks[b] == of_cut).astype(np.float64))
-                sums += ones * self._transforms[:, b, None].conj()
+                sums += ones * transforms[:, b, None].conj()
             low, high = _inverse(sums)
-            total += low + (high << _LIMB)
+            with adding:  # integers, so in whatever order
+                np.add(total, low + (high << _LIMB), out=total)
+
+        cores.each(add, self._groups(), self.rows * cuts)
         return self.ring.reduce(np.cumsum(total, axis=0).view(np.uint64).astype(self.ring.dtype))
 
 

@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext, algorithms, modes
 
+from privet.arithmetic import cores
 from privet.arithmetic.rings import Ring, RingArray, total
 
 SEED_BYTES = 32
@@ -27,7 +28,7 @@ SEED_BYTES = 32
 _BLOCK_BYTES = 16  # of AES: what a counter stands for
 # What is encrypted to get the key stream itself, a piece at a time.
 _ZEROS = memoryview(bytes(1 << 20))
-# The interface of AES asks for room beyond what it writes.
+# The interface of AES asks for room beyond what it writes, and does not touch it.
 _SLACK = 15
 
 
@@ -85,12 +86,17 @@ class Prg:
     def _bytes(self, place: Place, start: int, count: int) -> npt.NDArray[np.uint8]:
         """Return some bytes of the stream of one place."""
         counter, skipped = divmod(start, _BLOCK_BYTES)
-        stream = self._stream_from(place_digest(place) + counter.to_bytes(4, "big"))
+        digest = place_digest(place)
         size = skipped + count
         buffer = np.empty(size + _SLACK, dtype=np.uint8)
         view = buffer.data
-        for begin in range(0, size, len(_ZEROS)):
-            stream.update_into(_ZEROS[: size - begin], view[begin:])
+
+        def fill(piece: slice) -> None:
+            first = counter + piece.start // _BLOCK_BYTES
+            stream = self._stream_from(digest + first.to_bytes(4, "big"))
+            stream.update_into(_ZEROS[: piece.stop - piece.start], view[piece.start :])
+
+        cores.each(fill, cores.blocks(size, len(_ZEROS)), size // 8)
         # A copy where it would not be aligned.
         found = buffer[skipped : skipped + count]
         return found.copy() if skipped else found

@@ -15,6 +15,8 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from privet.arithmetic import cores
+
 RingArray: TypeAlias = npt.NDArray[Any]
 
 
@@ -75,15 +77,15 @@ class Ring:
 
     def add(self, x: RingArray, y: RingArray) -> RingArray:
         """Return x + y."""
-        return np.asarray(np.bitwise_xor(x, y) if self.boolean else np.add(x, y))
+        return _apply(np.bitwise_xor if self.boolean else np.add, x, y)
 
     def accumulate(self, total: RingArray, x: RingArray) -> None:
         """Add x to `total`, in place: for large arrays, new memory costs more than adding."""
-        (np.bitwise_xor if self.boolean else np.add)(total, x, out=total)
+        _apply(np.bitwise_xor if self.boolean else np.add, total, x, out=total)
 
     def subtract(self, x: RingArray, y: RingArray) -> RingArray:
         """Return x - y."""
-        return np.asarray(np.bitwise_xor(x, y) if self.boolean else np.subtract(x, y))
+        return _apply(np.bitwise_xor if self.boolean else np.subtract, x, y)
 
     def negate(self, x: RingArray) -> RingArray:
         """Return -x."""
@@ -91,7 +93,7 @@ class Ring:
 
     def multiply(self, x: RingArray, y: RingArray) -> RingArray:
         """Return x * y, element by element."""
-        return np.asarray(np.bitwise_and(x, y) if self.boolean else np.multiply(x, y))
+        return _apply(np.bitwise_and if self.boolean else np.multiply, x, y)
 
     def sum(self, x: RingArray, axis: int | tuple[int, ...] | None = None) -> RingArray:
         """Return the sum along an axis."""
@@ -99,6 +101,21 @@ class Ring:
         if axis is None:
             axis = tuple(range(x.ndim))
         return np.asarray(operation.reduce(x, axis=axis, dtype=self.dtype))
+
+
+def _apply(operation: Any, x: RingArray, y: RingArray, out: RingArray | None = None) -> RingArray:
+    """Do something element by element, in blocks on all cores if these are many."""
+    alike = x.shape == y.shape and x.dtype == y.dtype
+    if x.size < cores.LARGE or not (alike and x.flags.c_contiguous and y.flags.c_contiguous):
+        return np.asarray(operation(x, y, out=out))
+    found = np.empty_like(x) if out is None else out
+    one, other, result = x.reshape(-1), y.reshape(-1), found.reshape(-1)
+
+    def block(where: slice) -> None:
+        operation(one[where], other[where], out=result[where])
+
+    cores.each(block, cores.blocks(x.size), x.size)
+    return found
 
 
 def total(parts: Iterable[RingArray], ring: Ring) -> RingArray:

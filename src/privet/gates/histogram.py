@@ -19,7 +19,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import Future
+from functools import partial
 
+from privet.arithmetic import cores
 from privet.arithmetic.rings import Ring, RingArray
 from privet.arithmetic.shares import Elements, Share
 from privet.gates.gate import Gate
@@ -90,14 +92,18 @@ class Histogram(Gate):
         for sums, x in zip(products.of(vectors), vectors, strict=True):
             x.ring.accumulate(sums, party.derived(sums.shape, x.ring).part)
             result = x.ring.negate(sums)
-            for j in indicators.sorted:
-                result[indicators.places[j]] += indicators.sorted[j].sums(x.public.array)
+            add = partial(_add_own, indicators, x.public.array, result)
+            cores.each(add, list(indicators.sorted), len(indicators.sorted) * x.public.array.size)
             found.append(Share(result, x.ring))
         return found
 
     def count(self, counter: Counter, products: Products, *vectors: Masked) -> list[Share]:
         """Count the sums."""
         return _derive_sums(counter, products, vectors)
+
+
+def _add_own(indicators: Indicators, vectors: RingArray, sums: RingArray, feature: int) -> None:
+    sums[indicators.places[feature]] += indicators.sorted[feature].sums(vectors)
 
 
 def _derive_sums(

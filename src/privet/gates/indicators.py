@@ -33,19 +33,22 @@ class Sorted:
     def __init__(self, bucket: BucketArray, cuts: int) -> None:
         self._bucket = bucket
         self._order = np.argsort(bucket, kind="stable")
-        self._ends = np.searchsorted(bucket[self._order], np.arange(cuts), side="right")
+        self._counts = np.bincount(bucket, minlength=cuts)[:cuts]
 
     def of(self, rows: Indices) -> Sorted:
         """Return some of the samples, sorted."""
-        return Sorted(self._bucket[rows], len(self._ends))
+        return Sorted(self._bucket[rows], len(self._counts))
 
     def sums(self, vectors: RingArray) -> RingArray:
         """Return the sums of vectors, (K, N), up to each cut: (C, K)."""
-        running = np.zeros((len(vectors), vectors.shape[1] + 1), dtype=vectors.dtype)
-        for total, vector in zip(running, vectors, strict=True):
-            np.cumsum(vector[self._order], dtype=vectors.dtype, out=total[1:])
-        found: RingArray = running[:, self._ends].T
-        return found
+        found = np.zeros((len(self._counts), len(vectors)), dtype=vectors.dtype)
+        filled = np.flatnonzero(self._counts)
+        if len(filled):
+            starts = (np.cumsum(self._counts) - self._counts)[filled]
+            order = self._order[: self._counts.sum()]
+            for k, vector in enumerate(vectors):
+                found[filled, k] = np.add.reduceat(vector.take(order, mode="clip"), starts)
+        return np.cumsum(found, axis=0, dtype=vectors.dtype)
 
 
 @dataclass(frozen=True, repr=False)

@@ -7,10 +7,12 @@ outcome is uniform to everybody, the dealer does not see it, and it does not sho
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 
+from privet.arithmetic import cores
 from privet.arithmetic.rings import Z1, Ring, RingArray
 from privet.arithmetic.shares import Share
 from privet.gates.gate import Gate
@@ -60,14 +62,30 @@ class Keep(Gate):
         failed = fails.public.array.astype(bool)
         found = []
         for x in vectors:
-            ax = x.public.array * bits.to_ring(x.ring).part
-            ax -= party.derived(x.shape, x.ring).part
-            found.append(Share(np.where(failed, ax, x.share(party).part - ax), x.ring))
+            bit, own = bits.to_ring(x.ring).part, x.share(party).part
+            result = party.derived(x.shape, x.ring).part
+            choose = partial(_keep_rows, failed, x.public.array, bit, own, result)
+            cores.each(choose, cores.blocks(len(failed)), result.size)
+            found.append(Share(result, x.ring))
         return found
 
     def count(self, counter: Counter, fails: Masked, *vectors: Masked) -> list[Share]:
         """Count the bits and their products."""
         return _derive_products(counter, fails, vectors)
+
+
+def _keep_rows(
+    failed: npt.NDArray[np.bool_],
+    public: RingArray,
+    bit: RingArray,
+    own: RingArray,
+    products: RingArray,
+    rows: slice,
+) -> None:
+    """Write our share of what is kept over that of [a r]."""
+    ax = public[..., rows] * bit[rows]
+    ax -= products[..., rows]
+    products[..., rows] = np.where(failed[rows], ax, own[..., rows] - ax)
 
 
 def _widest(vectors: Sequence[Masked]) -> Ring:
@@ -130,16 +148,23 @@ class LeafLookup(Gate):
     def run(self, party: Party, fails: Masked, values: Masked) -> Share:
         """Look up at the public part of the leaf."""
         ring, (outputs, leaves) = values.ring, values.shape
-        c = leaf_of(fails.public.array)
-        hot = party.derived((leaves, len(c)), ring).part
-        masks = party.derived((outputs, leaves, len(c)), ring).part
-        result = ring.negate(masks[:, c, np.arange(len(c))])
+        n_samples = fails.shape[1]
+        hot = party.derived((leaves, n_samples), ring).part
+        masks = party.derived((outputs, leaves, n_samples), ring).part
         leaf = np.arange(leaves)
         turned = values.public.array[:, leaf[:, None] ^ leaf]  # [:, k, c] is W[c ^ k]
-        for k in range(leaves):
-            entries = _look_up(turned[:, k], c)
-            entries *= hot[k]
-            result += entries
+        result = np.empty((outputs, n_samples), dtype=ring.dtype)
+
+        def look_up(rows: slice) -> None:
+            c = leaf_of(fails.public.array[:, rows])
+            found = ring.negate(masks[:, c, np.arange(rows.start, rows.stop)])
+            for k in range(leaves):
+                entries = _look_up(turned[:, k], c)
+                entries *= hot[k, rows]
+                found += entries
+            result[:, rows] = found
+
+        cores.each(look_up, cores.blocks(n_samples), masks.size)
         return Share(result, ring)
 
     def count(self, counter: Counter, fails: Masked, values: Masked) -> Share:

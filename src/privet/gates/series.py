@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from privet.arithmetic import circle, wide
+from privet.arithmetic import circle, cores, wide
 from privet.arithmetic.rings import Z64, Ring, RingArray
 from privet.arithmetic.shares import Share
 from privet.gates.gate import Gate
@@ -96,7 +96,8 @@ class Fourier(Gate):
         angle = _angle(x.public.array, x.ring.bits)
         scales = None if scale is None else np.broadcast_to(scale, x.shape).reshape(-1)
         result = np.zeros((len(series), angle.size), dtype=np.uint64)
-        for block in _blocks(angle.size):
+
+        def add(block: slice) -> None:
             factor = None if scales is None else scales[block]
             for k, multiple in enumerate(multiples):
                 waves = circle.waves(angle[block] * np.uint32(multiple))
@@ -108,6 +109,8 @@ class Fourier(Gate):
                     with_sine = _fixed(_combined(b, sine, -a, cosine), factor, drop)
                     total[block] += with_cosine * dealt_cosine[k, block]
                     total[block] += with_sine * dealt_sine[k, block]
+
+        cores.each(add, cores.blocks(angle.size, _BLOCK), angle.size * len(multiples))
         if party.index == 0:
             for row, each in enumerate(series):
                 constant = np.full(angle.size, each.constant << _SHORT)
@@ -169,7 +172,7 @@ class _Waves(Recipe):
         shared = half.shared[0].reshape(2, 2, len(self._multiples), -1)
         result = np.empty(shared.shape[1:], dtype=np.uint64)
         drop = 2 * circle.BITS - self._dealt_bits
-        for block in _blocks(t.size):
+        for block in cores.blocks(t.size, _BLOCK):
             waves = self._waves(t.reshape(-1)[block])
             for k in range(len(self._multiples)):
                 of_s, of_c = shared[:, 0, k, block], shared[:, 1, k, block]
@@ -182,14 +185,13 @@ class _Waves(Recipe):
     def _waves(self, part: RingArray) -> Integers:
         angle = _angle(part, self._whole.bits)
         found = np.empty((2, len(self._multiples), angle.size), dtype=np.int64)
-        for block in _blocks(angle.size):
+
+        def fill(block: slice) -> None:
             for k, multiple in enumerate(self._multiples):
                 found[:, k, block] = circle.waves(angle[block] * np.uint32(multiple))
+
+        cores.each(fill, cores.blocks(angle.size, _BLOCK), found.size)
         return found
-
-
-def _blocks(count: int) -> list[slice]:
-    return [slice(start, start + _BLOCK) for start in range(0, count, _BLOCK)]
 
 
 def _angle(x: RingArray, bits: int) -> npt.NDArray[np.uint32]:

@@ -1,0 +1,113 @@
+"""Blocks on all cores: the same as one after the other, whatever is done to them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from privet.arithmetic import cores
+from privet.arithmetic.lattice import Lattice, binomial
+from privet.arithmetic.prg import Place, Prg
+from privet.arithmetic.rings import BITS, Z64, integers_modulo
+from privet.gates.indicators import Sorted
+
+PLACE = Place("rows", (1,), 2)
+MANY = 3 * cores.LARGE + 5
+
+
+def test_blocks_are_all_of_it() -> None:
+    found = np.concatenate([np.arange(10)[where] for where in cores.blocks(10, 3)])
+    assert found.tolist() == list(range(10))
+    assert cores.blocks(0) == []
+
+
+def test_work_is_spread_over_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If there is enough of it; and what it asks for itself is done where it is."""
+    monkeypatch.setattr(cores, "count_cores", lambda: 4)
+    threads: set[str] = set()
+    together = threading.Barrier(2, timeout=10)
+
+    def work(item: int) -> None:
+        together.wait()
+
+        def inner(_: int) -> None:
+            threads.add(threading.current_thread().name)
+
+        cores.each(inner, range(3), cores.LARGE)
+
+    monkeypatch.setattr(cores, "_pool", cores._pool.__wrapped__)
+    cores.each(work, range(4), cores.LARGE)
+    assert len(threads) >= 2
+    assert all(name.startswith("rows") for name in threads)
+    threads.clear()
+    cores.each(lambda _: threads.add(threading.current_thread().name), range(9), 9)
+    assert threads == {threading.current_thread().name}
+
+
+def test_what_goes_wrong_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cores, "count_cores", lambda: 2)
+
+    def work(item: int) -> None:
+        if item == 3:
+            raise ValueError("the third one")
+
+    with pytest.raises(ValueError, match="the third one"):
+        cores.each(work, range(9), cores.LARGE)
+
+
+def _add() -> Any:
+    ring, rng = integers_modulo(44), np.random.default_rng(1)
+    x, y = (rng.integers(0, 1 << 44, MANY, dtype=np.uint64) for _ in range(2))
+    total = x.copy()
+    ring.accumulate(total, y)
+    found = ring.add(x, y), ring.subtract(x, y), ring.multiply(x, y), total
+    expected = x + y, x - y, x * y, x + y
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(one, other)
+    bits = (x & np.uint64(255)).astype(np.uint8)
+    np.testing.assert_array_equal(BITS.add(bits, bits[::-1].copy()), bits ^ bits[::-1])
+    return found
+
+
+def _draw() -> Any:
+    stream = Prg(b"s" * 32)
+    whole = stream.uniform(PLACE, (2, MANY), Z64)
+    some = slice(MANY // 2 - 7, MANY // 2 + 9)
+    np.testing.assert_array_equal(whole[:, some], stream.uniform(PLACE, (2, MANY), Z64, some))
+    assert len(np.unique(whole)) == whole.size
+    return whole
+
+
+def _spread() -> Any:
+    lattice = Lattice("ab" * 32, MANY, 40)
+    secret = np.zeros((1, 2048), dtype=np.uint64)
+    secret[0, 1] = 1  # X: every block's polynomial, moved on by one
+    found = lattice.spread(secret)
+    last = lattice.polynomials(slice(3, 4))[0]
+    np.testing.assert_array_equal(lattice.ring.reduce(found[0, 3 * 2048 + 1 : 4 * 2048]), last[:-1])
+    return np.stack([found[0], binomial(Prg(b"e" * 32), PLACE, (MANY,), lattice.ring)])
+
+
+@pytest.mark.parametrize("body", [_add, _draw, _spread])
+def test_any_number_of_cores(body: Callable[[], Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    found = []
+    for count in (1, 3):
+        monkeypatch.setattr(cores, "count_cores", lambda count=count: count)
+        found.append(body())
+    np.testing.assert_array_equal(*found)
+
+
+@pytest.mark.parametrize("cuts", [0, 1, 5, 31])
+def test_sums_up_to_cuts(cuts: int) -> None:
+    """Where some buckets are empty, and others beyond all cuts."""
+    rng = np.random.default_rng(cuts)
+    bucket = rng.choice([0, 2, 3, cuts, cuts + 1], size=400).clip(0, cuts).astype(np.uint8)
+    vectors = rng.integers(0, 1 << 63, (3, 400), dtype=np.uint64)
+    expected = [[v[bucket <= cut].sum(dtype=np.uint64) for v in vectors] for cut in range(cuts)]
+    found = Sorted(bucket, cuts).sums(vectors)
+    assert found.shape == (cuts, 3)
+    np.testing.assert_array_equal(found, np.array(expected, dtype=np.uint64).reshape(cuts, 3))

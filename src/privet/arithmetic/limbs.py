@@ -32,12 +32,17 @@ class LimbMatrix:
         self._chosen: tuple[IndexArray, IndexArray] | None = None
         """Which rows and columns of the file are ours; None: all."""
         self._floats: list[npt.NDArray[np.float64]] | None = None
-        if 8 * _LIMBS * rows * length <= _KEPT:
+        if self.fits(rows, length):
             self._floats = [np.zeros((rows, length)) for _ in range(_LIMBS)]
         else:
             with tempfile.TemporaryFile(prefix="privet-") as file:
                 self._words = np.memmap(file, dtype=np.uint64, mode="w+", shape=(rows, length))
             self._step = max(1, min(self._step, _KEPT // (8 * _LIMBS * max(1, rows))))
+
+    @staticmethod
+    def fits(rows: int, length: int) -> bool:
+        """Tell whether a matrix of that size is kept in memory."""
+        return 8 * _LIMBS * rows * length <= _KEPT
 
     @staticmethod
     def memory(rows: int, length: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -301,7 +302,7 @@ def some_scales(draw: Any) -> tuple[Plan, Scales]:
         more["classes"] = draw(st.sampled_from([2, 3, 7, 32]))
     if draw(st.booleans()):
         more["base_score"] = draw(st.floats(-3, 3))
-    found = plan(task, n_samples, l2, **more)
+    found = replace(plan(task, n_samples, l2, **more), errors=draw(st.sampled_from([0, 6, 24])))
     try:
         return found, Scales.of(found)
     except ParameterError:
@@ -312,14 +313,36 @@ def some_scales(draw: Any) -> tuple[Plan, Scales]:
 all_scales = st.composite(some_scales)()
 
 
+def check_classes(plan: Plan, scales: Scales) -> None:
+    """y P at the ends of every class, as comparisons on few bits make them: H is off by a unit.
+
+    Where masks are lattice ones, noise takes it below zero.
+    """
+    units, (thresholds, _, drop, *_) = scales.units, vars(scales.thresholds).values()
+    top = scales.l2 * scales.ratio ** (scales.classes + 1)
+    ends = [0, *((t << drop) for t in thresholds), units.h_limit + (1 << drop)]
+    for e, factor in enumerate(scales.thresholds.factors):
+        low = max(0, ends[e] - ((1 << drop) if drop else 0)) if e else 0
+        low -= units.h_slack if plan.errors and not e else 0
+        high = ends[e + 1] if e < scales.classes else units.h_limit
+        if e and ends[e] == ends[e + 1]:
+            continue  # nothing is in this class
+        for h in (low, high - (e < scales.classes)):
+            y = (h << scales.y_bits) + scales.l2
+            assert Fraction(93, 100) * top <= y * factor * scales.ratio
+            assert y * factor <= Fraction(104, 100) * top
+
+
 @given(all_scales)
 def test_scales_leave_no_room_for_overflow(found: tuple[Plan, Scales]) -> None:
-    """Whatever the samples, classes, l2, depth, rate and start that are not refused."""
+    """Whatever the samples, classes, l2, depth, rate, start and masks that are not refused."""
     plan, scales = found
     units, params = scales.units, plan.params
     # What is lifted has two bits to spare, or one if it is never negative.
     assert units.g_limit < 1 << (units.g_ring.bits - 2)
     assert units.g_ring.bits <= 36
+    assert all(ring.bits <= (44 if plan.errors else 36) for _, ring in units.rows)
+    assert units.h_ring.bits <= units.g_ring.bits or not units.counts
     assert units.h_limit + units.h_slack < 1 << (units.h_ring.bits - 1)
     largest = (units.h_limit << scales.y_bits) + scales.l2
     assert scales.l2 * scales.ratio ** (scales.classes + 1) > largest
@@ -331,18 +354,8 @@ def test_scales_leave_no_room_for_overflow(found: tuple[Plan, Scales]) -> None:
     assert width <= units.h_ring.bits - drop
     assert width >= 2 or not thresholds
     assert all(0 < t < 1 << (width - 1) for t in thresholds)
-    # y P at the ends of every class, as comparisons on few bits make them: H is off by a unit.
+    check_classes(plan, scales)
     top = scales.l2 * scales.ratio ** (scales.classes + 1)
-    ends = [0, *((t << drop) for t in thresholds), units.h_limit + (1 << drop)]
-    for e, factor in enumerate(scales.thresholds.factors):
-        low = max(0, ends[e] - ((1 << drop) if drop else 0)) if e else 0
-        high = ends[e + 1] if e < scales.classes else units.h_limit
-        if e and ends[e] == ends[e + 1]:
-            continue  # nothing is in this class
-        for h in (low, high - (e < scales.classes)):
-            y = (h << scales.y_bits) + scales.l2
-            assert Fraction(93, 100) * top <= y * factor * scales.ratio
-            assert y * factor <= Fraction(104, 100) * top
     # m fits its ring, which is the period, with room beyond the top.
     assert scales.multiple * top * Fraction(104, 100) < 1 << scales.wide_ring.bits
     assert Fraction(7, 5) < scales.period < Fraction(8, 5)

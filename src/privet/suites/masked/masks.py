@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from privet.arithmetic.limbs import LimbMatrix
 from privet.errors import ParameterError
 from privet.runtime.counter import Counter
 from privet.suites.suite import OwnData, Suite
@@ -18,6 +19,9 @@ _WORTH = 2
 
 _PRODUCTS = 100
 """So many take as long as a byte does at 100 Mbit/s."""
+
+_FROM_FILE = 8
+"""How many times as long they take with a matrix that does not fit memory."""
 
 
 def settle_masks(suite: type[Suite], plan: Plan, n_parties: int) -> Plan:
@@ -48,7 +52,10 @@ def _effort(suite: type[Suite], plan: Plan, n_parties: int) -> float:
     training.train_table(0)
     both = counter.total
     table = both.online + both.offline - setup.online - setup.offline
-    each = table + suite.multiplications(plan) / _PRODUCTS
+    products = suite.multiplications(plan) / _PRODUCTS
+    if not plan.errors and not LimbMatrix.fits(sum(plan.cuts), plan.n_samples):
+        products *= _FROM_FILE
+    each = table + products
     return setup.online + plan.params.tables * each
 
 

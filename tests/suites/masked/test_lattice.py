@@ -1,0 +1,227 @@
+"""Trainings with lattice masks: tests, costs, noise, and when they are chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+
+from privet import DataSet, Experiment, run
+from privet.boosting.estimate import Estimate, count, estimate
+from privet.boosting.federation import Federation
+from privet.boosting.model import Feature
+from privet.boosting.part import join
+from privet.boosting.trainer import train, train_federated
+from privet.errors import ParameterError
+from privet.suites.masked.noise import most_noise
+from privet.suites.masked.scales import Scales
+from privet.suites.masked.suite import MaskedSuite
+from privet.terms.params import Params
+from privet.terms.plan import Ownership, Plan
+from tests.boosting.test_federation import bucketed, columns, label_of, trial
+from tests.runtime.harness import check_count, play
+
+
+def metered(federated: Any) -> tuple[int, int, int]:
+    """Rounds, and bytes between participants and from dealers."""
+    meters = federated.outcome.meters
+    online = [meter.total("online") for meter in meters]
+    dealt = sum(meter.total("offline").received for meter in meters)
+    return online[0].rounds, sum(each.sent for each in online), dealt
+
+
+@pytest.mark.parametrize("dealers", [1, 3])
+@pytest.mark.parametrize("sizes", [[3, 3], [1, 2, 3], [5, 1, 0, 0]])
+@pytest.mark.parametrize("task", ["regression", "classification"])
+def test_it_has_the_tests_of_the_reference(task: str, sizes: list[int], dealers: int) -> None:
+    """With one dealer and with three, and as many rounds and bytes as were counted."""
+    x = columns(6)
+    label = label_of(x, task)
+    params = Params(task=task, tables=3, depth=3, buckets=16, learning_rate=0.5, masks="lattice")
+    parties = bucketed(x, sizes, 16)
+    reference = train(parties, label, params)
+    due: list[Estimate] = []
+    federated = train_federated(
+        parties, label, params, "masked", dealers=dealers, on_estimate=due.append
+    )
+    model = join(federated.parts)
+    assert (model.feature == reference.feature).all()
+    assert (model.bucket == reference.bucket).all()
+    unit = label.std() if task == "regression" else 1.0
+    assert np.abs(model.leaf_values - reference.leaf_values).max() < unit * 2.0**-12
+    assert metered(federated) == (due[0].rounds, due[0].online, due[0].offline)
+    between = sum(meter.total("online").sent for meter in federated.outcome.dealer_meters)
+    assert between == due[0].between
+    assert (between > 0) == (dealers == 3)
+
+
+TERMS: list[dict[str, Any]] = [
+    {"min_child_weight": 4.0, "min_gain": 0.1},
+    {"colsample": 0.5, "seed": 3},
+    {"validation": 0.25},
+    {"l2": 20.0, "depth": 1},
+    {"l2": 0.05, "depth": 4},
+]
+
+
+@pytest.mark.parametrize(
+    ("task", "chosen"),
+    [
+        ("classification", {"classes": 3}),
+        *((task, terms) for task in ("regression", "classification") for terms in TERMS),
+    ],
+    ids=str,
+)
+def test_other_terms(task: str, chosen: dict[str, Any]) -> None:
+    x = columns(5)
+    label = label_of(x, task)
+    if "classes" in chosen:
+        label = np.digitize(x[0] + x[1], [-0.5, 0.5]).astype(float)
+    values = {"tables": 2, "depth": 3, "buckets": 8, **chosen}
+    params = Params(task=task, masks="lattice", **values)
+    parties = bucketed(x, [2, 3], 8)
+    reference = train(parties, label, params)
+    due: list[Estimate] = []
+    federated = train_federated(parties, label, params, "masked", on_estimate=due.append)
+    model = join(federated.parts)
+    assert (model.feature == reference.feature).all()
+    assert (model.bucket == reference.bucket).all()
+    assert metered(federated) == (due[0].rounds, due[0].online, due[0].offline)
+
+
+@pytest.mark.parametrize("task", ["regression", "classification"])
+def test_every_step_costs_what_is_counted(task: str) -> None:
+    """With a revealed loss, too."""
+    program, inputs = trial([2, 1, 1], 0, "masked", reveal_loss=True, task=task, masks="lattice")
+    assert program.plan.errors == 9
+    check_count(program, play(program, 3, inputs))
+
+
+@pytest.mark.parametrize("name", ["california", "credit"])
+def test_the_paper_s_data(name: str, real_data: Callable[[str], DataSet]) -> None:
+    """Of thousands of rows, in several blocks; all tables are compared by `make bench-masks`."""
+    real_data(name)  # or skip
+    params = {"tables": 2, "depth": 4, "learning_rate": 1.0, "masks": "lattice"}
+    report = run(Experiment(data=name, n_parties=3, network="memory", params=params))[1]
+    assert report.same_tests == 1.0
+    for metric, value in report.metrics.items():
+        assert value == pytest.approx(report.plain_metrics[metric], abs=0.001)
+
+
+# Noise.
+
+
+@pytest.mark.parametrize("task", ["regression", "classification"])
+@pytest.mark.parametrize("samples", [100, 16_512, 200_000, 1_000_000])
+@pytest.mark.parametrize("errors", [6, 24])
+def test_noise_is_small(task: str, samples: int, errors: int) -> None:
+    """Eight deviations are a 25th of l2 where y is divided by; sums of g are moved no more than
+    random rounding moves them with uniform masks."""
+    params = Params(task=task)
+    plan = Plan(params, Ownership((0, 1), 1), samples)
+    uniform = Scales.of(plan).units
+    units = Scales.of(replace(plan, errors=errors)).units
+    variance = 10 * errors * samples * params.depth
+    noise = most_noise(replace(plan, errors=errors))
+    assert (noise // 8) ** 2 >= variance
+    bits, ring = units.rows[1]
+    assert Fraction(noise, 1 << bits) <= Fraction(1, 25)
+    assert ring.bits <= 44
+    assert units.g_bits == uniform.g_bits
+    g_bits, _ = units.rows[0]
+    # Rounding at random has a variance of a sixth of a unit squared, on average.
+    assert 10 * errors / 4.0**g_bits <= 1.01 / 6 / 4.0**uniform.g_bits or g_bits == 26
+
+
+# Which masks are chosen.
+
+
+def federation(task: str, features: int, parties: int, **params: Any) -> Federation:
+    names = tuple(f"party{k}" for k in range(parties))
+    chosen = Params(task=task, **params)
+    return Federation(
+        protocol="masked",
+        params=chosen,
+        parties=names,
+        features=tuple(Feature(str(j), names[j % parties]) for j in range(features)),
+        active=0,
+        prediction_bits=chosen.objective.prediction_bits,
+    )
+
+
+@pytest.mark.parametrize(
+    ("task", "rows", "features", "parties", "terms"),
+    [
+        ("regression", 16_512, 8, 4, {"tables": 50, "depth": 5}),
+        ("classification", 24_000, 23, 4, {"tables": 10, "depth": 4}),
+        ("classification", 455, 30, 4, {"tables": 10, "depth": 3}),
+        ("regression", 10_000, 1000, 4, {"tables": 1, "depth": 2}),
+    ],
+)
+def test_small_trainings_have_uniform_masks(
+    task: str, rows: int, features: int, parties: int, terms: dict[str, Any]
+) -> None:
+    """California, Credit and Breast Cancer cost what they cost when there were no others."""
+    auto, uniform = (
+        federation(task, features, parties, masks=masks, **terms) for masks in ("auto", "uniform")
+    )
+    assert auto.plan(rows).errors == 0
+    assert estimate(auto, auto.plan(rows)) == estimate(uniform, uniform.plan(rows))
+
+
+def test_many_rows_and_features_have_lattice_masks() -> None:
+    """Where they make less of messages, or a matrix that does not fit memory is not needed."""
+    assert federation("regression", 20, 2).plan(200_000).errors == 6
+    chosen = federation("classification", 100, 2)
+    plan = chosen.plan(1_000_000)
+    assert plan.errors == 6
+    setup, _ = count(chosen, plan)
+    insisting = federation("classification", 100, 2, masks="uniform")
+    before, _ = count(insisting, insisting.plan(1_000_000))
+    assert 300 * setup.online < before.online
+    # Whatever is kept: a training and the next one have the same masks.
+    assert chosen.plan(1_000_000, kept=(0, 1)).errors == 6
+
+
+@pytest.mark.parametrize(
+    ("terms", "said"),
+    [
+        ({"subsample": 0.5}, "no lattice masks with subsample"),
+        ({"l2": 1e-3}, "leave lattice masks 14 bits below a count, and l2 0.001 needs 19"),
+    ],
+)
+def test_what_is_refused(terms: dict[str, Any], said: str) -> None:
+    insisting = federation("regression", 100, 2, masks="lattice", **terms)
+    with pytest.raises(ParameterError, match=f"masks: .*{said}"):
+        insisting.plan(100_000)
+    auto = federation("regression", 100, 2, **terms)
+    assert auto.plan(100_000).errors == 0
+
+
+def test_weights_are_refused() -> None:
+    weighted = replace(federation("regression", 100, 2, masks="lattice"), weighted=True)
+    with pytest.raises(ParameterError, match="no lattice masks with weights: leave one"):
+        weighted.plan(100_000)
+    assert replace(weighted, params=Params(task="regression")).plan(100_000).errors == 0
+
+
+def test_another_protocol_has_none() -> None:
+    other = replace(federation("regression", 2, 2, masks="lattice"), protocol="paper")
+    with pytest.raises(ParameterError, match="masks: PaperSuite has uniform ones alone"):
+        other.plan(100)
+
+
+def test_memory_does_not_grow_with_cuts_times_rows() -> None:
+    wide = federation("classification", 100, 2, masks="lattice").plan(1_000_000)
+    narrow = federation("classification", 10, 2, masks="lattice").plan(1_000_000)
+    assert MaskedSuite.memory(wide) - MaskedSuite.memory(narrow) < 500e6
+
+
+def test_too_large_a_modulus_is_refused() -> None:
+    insisting = federation("classification", 10, 8, masks="lattice", depth=10, l2=0.1)
+    with pytest.raises(ParameterError, match="would need 46 bits, and 44 are safe"):
+        insisting.plan(1_000_000)

@@ -102,7 +102,7 @@ def test_unsafe_moduli_are_refused(bits: int) -> None:
 
 
 @pytest.mark.parametrize("bits", [16, 25, 36, 44])
-@pytest.mark.parametrize("largest", [1, 90, 1000])
+@pytest.mark.parametrize("largest", [1, 96, 500])
 def test_products_are_exact(bits: int, largest: int) -> None:
     """Of secrets, and of sums of several participants' and dealers'."""
     ring = integers_modulo(bits)
@@ -132,12 +132,12 @@ def test_what_is_rounded_is_near_an_integer(monkeypatch: pytest.MonkeyPatch) -> 
     worst = integers_modulo(48).array(np.full((3, DEGREE), (1 << 47) - (1 << 23) - 1))
     lattice = Lattice(SEED, 3 * DEGREE, MOST_BITS)
     monkeypatch.setattr(Lattice, "polynomials", lambda self, blocks: worst)
-    largest = 1000
+    largest = 500
     for signs in (np.ones(DEGREE, dtype=np.int64), np.resize([1, -1], DEGREE)):
         found = lattice.spread(WIDE.array(largest * signs)[None])
         expected = product(worst[0], largest * signs)
         assert (WIDE.reduce(found[0, :DEGREE]) == WIDE.reduce(expected)).all()
-    assert 0 < max(off) < largest / 4096
+    assert 0 < max(off) < largest / 2048 / 20  # far from the bound
 
 
 @pytest.mark.parametrize("rows", [5, DEGREE, 3 * DEGREE + 700])
@@ -169,7 +169,7 @@ def test_indicators_times_polynomials(
 def test_what_is_too_large_is_refused() -> None:
     """Products would no longer be exact."""
     lattice, matrix = Lattice(SEED, 10, MOST_BITS), SmallProducts(1)
-    large = WIDE.array(np.full((1, DEGREE), -1001))
+    large = WIDE.array(np.full((1, DEGREE), -501))
     with pytest.raises(AssertionError, match="small"):
         lattice.spread(large)
     with pytest.raises(AssertionError, match="small"):

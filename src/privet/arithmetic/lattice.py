@@ -10,10 +10,11 @@ coefficients, secrets of -1, 0 and 1, errors of a centred binomial of 40 bits (d
 at most 44 bits of modulus. For indicators M of rows, M P has 2048 columns, however many rows.
 
 Products are exact. Polynomials are cut into two limbs of 24 bits, signed, and multiplied by Fourier
-transforms in float64. A transform of 1024 complex numbers and its inverse, with all that is
-multiplied on the way, lose less than 100 units of 2^-53 of the product of both vectors' norms:
-for one limb, 2^23 sqrt(2048), and a vector of numbers up to k, k sqrt(2048), that is less than
-k 2^34 2^-46 = k / 4096. What is rounded is an integer, so k may be a thousand.
+transforms of 1024 complex numbers in float64. Each of ten stages of a transform is off by less than
+7u of what it adds up, with u = 2^-53. So a coefficient of a product, which takes three transforms
+and a few multiplications, is off by less than 256u times both vectors' norms, by the inequality of
+Cauchy and Schwarz: 2^23 sqrt(2048) for a limb and k sqrt(2048) for numbers up to k make k / 2048.
+What is rounded is an integer, so k may be 500.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ ERROR_BITS = 40
 _LIMB = 24
 _AT_ONCE = 32  # blocks that are multiplied together, so that they stay in the cache
 _HALF = DEGREE // 2
-_LARGEST = 1000  # of what polynomials and matrices are multiplied with
+_LARGEST = 500  # of what polynomials and matrices are multiplied with
 # What turns a product modulo X^2048 + 1 into one of periodic sequences, half as long.
 _TWIST = np.exp(1j * np.pi * np.arange(_HALF) / DEGREE)
 
@@ -125,7 +126,7 @@ class Lattice:
     def spread(self, secrets: RingArray) -> RingArray:
         """Return P s for secrets (..., 2048): (..., rows), over any ring up to the modulus.
 
-        They are numbers up to a thousand in size, of any sign.
+        They are numbers up to 500 in size, of any sign.
         """
         flat = secrets.reshape(-1, DEGREE)
         found = np.empty((len(flat), self.blocks * DEGREE), dtype=secrets.dtype)
@@ -191,7 +192,7 @@ class SmallProducts:
     def times(self, *vectors: tuple[RingArray, Ring]) -> list[RingArray]:
         """Return the products with vectors (2048, K) of such numbers.
 
-        Sums are below 2^24 2^11 2^10, so that they are exact.
+        Sums are below 2^24 2^11 2^9, so that they are exact.
         """
         if not vectors:
             return []

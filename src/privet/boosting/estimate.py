@@ -33,6 +33,8 @@ class Estimate:
     """Of a participant's dense work."""
     between: int = 0
     """Bytes that three dealers send each other."""
+    masks: str = "uniform"
+    """Those of rows: uniform or lattice."""
 
 
 def estimate(federation: Federation, plan: Plan, done: int = 0, dealers: int = 1) -> Estimate:
@@ -51,6 +53,7 @@ def estimate(federation: Federation, plan: Plan, done: int = 0, dealers: int = 1
         memory=federation.suite.memory(plan),
         multiplications=federation.suite.multiplications(plan) * left,
         between=total.between,
+        masks="lattice" if plan.errors else "uniform",
     )
 
 

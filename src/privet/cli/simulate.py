@@ -273,7 +273,7 @@ def simulate(
             progress.console.print(
                 f"{estimate.rounds:,} rounds, {estimate.online / 1e6:,.0f} MB between the parties, "
                 f"{estimate.offline / 1e6:,.0f} MB from the dealer{_between(estimate)}, about "
-                f"{estimate.memory / 1e6:,.0f} MB of memory a party",
+                f"{estimate.memory / 1e6:,.0f} MB of memory a party, {estimate.masks} masks",
                 highlight=False,
             )
 

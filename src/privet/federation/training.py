@@ -198,7 +198,7 @@ class _Training:
                 f"{self._plan.n_samples:,} samples, {self._plan.n_features} features: "
                 f"{cost.rounds:,} rounds, {cost.online / 1e6:,.0f} MB between the participants, "
                 f"{cost.offline / 1e6:,.0f} MB from the dealer, "
-                f"about {cost.memory / 1e6:,.0f} MB of memory",
+                f"about {cost.memory / 1e6:,.0f} MB of memory, {cost.masks} masks",
                 {
                     "samples": self._plan.n_samples,
                     "features": self._plan.n_features,
@@ -207,6 +207,7 @@ class _Training:
                     "bytes_online": cost.online,
                     "bytes_offline": cost.offline,
                     "memory": cost.memory,
+                    "masks": cost.masks,
                 },
             )
         )

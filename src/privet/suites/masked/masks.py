@@ -12,8 +12,8 @@ from privet.terms.plan import Plan
 
 SEEDS = 3
 """Of every participant: one from each of three dealers. With one dealer there is less noise."""
-_FEW_ROWS = 1 << 14
-"""Up to so many rows, uniform masks take no more than lattice ones, whatever else there is."""
+_FEW_ROWS = 1 << 15
+"""Up to so many rows there is little to be saved, and masks are uniform."""
 _WORTH = 2
 """By what factor lattice masks must be less effort to be chosen, since they need to assume more."""
 

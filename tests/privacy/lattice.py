@@ -63,6 +63,7 @@ def uniform_lattice() -> Iterator[None]:
         mock.patch.object(Lattice, "gather", _gather),
         mock.patch("privet.gates.hide.DEGREE", N),
         mock.patch("privet.gates.indicators.DEGREE", N),
+        mock.patch("privet.suites.masked.suite.DEGREE", N),
         mock.patch("privet.gates.indicators.SmallProducts", _Words),
     ):
         yield

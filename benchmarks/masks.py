@@ -31,6 +31,7 @@ from privet.boosting.part import join
 from privet.boosting.trainer import train, train_federated
 
 NAME = "masks"
+NETWORK = "loopback"
 MASKS = ("uniform", "lattice")
 ROWS, FEATURES, PARTIES, TABLES = 200_000, 20, 2, 2
 _QUICK_ROWS = 3000
@@ -62,7 +63,7 @@ def measure(
         chosen = params.model_copy(update={"masks": masks})
         estimates: list[Estimate] = []
         federated = train_federated(
-            parties, label, chosen, "masked", network="loopback", on_estimate=estimates.append
+            parties, label, chosen, "masked", network=NETWORK, on_estimate=estimates.append
         )
         outcome, model = federated.outcome, join(federated.parts)
         online = [meter.total("online") for meter in outcome.meters]

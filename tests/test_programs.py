@@ -13,6 +13,7 @@ from benchmarks import (
     dealers,
     growth,
     homomorphic,
+    masks,
     multiclass,
     options,
     same_tests,
@@ -249,3 +250,13 @@ def test_dealers_are_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         "make bench-dealers",
     )
     assert any(line.startswith("|  | 3 | ") for line in dealers.section(kept))
+
+
+def test_masks_are_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(masks, "NETWORK", "memory")
+    params = Params(task="regression", tables=1, depth=2)
+    found = masks.measure("made", *masks.made(300), params)  # raises if counts and meters differ
+    assert [run["same_tests"] for run in found["runs"]] == [2, 2]
+    figures = {"sets": [found], "cores": 1, "run_seconds": 1.0}
+    kept = keep(tmp_path / "masks.json", figures, "make bench-masks")
+    assert any(line.startswith("|  | lattice | 2 of 2 | ") for line in masks.section(kept))

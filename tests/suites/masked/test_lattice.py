@@ -59,6 +59,20 @@ def test_it_has_the_tests_of_the_reference(task: str, sizes: list[int], dealers:
     assert (between > 0) == (dealers == 3)
 
 
+@pytest.mark.parametrize("dealers", [1, 3])
+def test_dealt_ahead(dealers: int) -> None:
+    """Before anybody is there, in files that one dealer signs, or three."""
+    x = columns(4)
+    label = label_of(x, "regression")
+    params = Params(task="regression", tables=2, depth=2, buckets=8, masks="lattice")
+    parties = bucketed(x, [2, 2], 8)
+    reference = train(parties, label, params)
+    federated = train_federated(parties, label, params, "masked", ahead=True, dealers=dealers)
+    model = join(federated.parts)
+    assert (model.feature == reference.feature).all()
+    assert (model.bucket == reference.bucket).all()
+
+
 TERMS: list[dict[str, Any]] = [
     {"min_child_weight": 4.0, "min_gain": 0.1},
     {"colsample": 0.5, "seed": 3},

@@ -36,12 +36,12 @@ from privet.arithmetic.rings import Ring, RingArray
 from privet.arithmetic.shares import Elements, Share
 from privet.gates.gate import Gate, OpeningGate, together
 from privet.runtime.correlations import Sink, Source
-from privet.runtime.dealer import SoleDealer
 from privet.runtime.letters import Letter
 from privet.runtime.runtime import Things, Winner
 from privet.transport.channel import Array, Expected
 from tests.privacy.stage import (
     Draw,
+    OneByOne,
     Randomness,
     ReplayChannel,
     Seen,
@@ -564,7 +564,7 @@ def _moved(
     return kind.add(draw.part, difference.reshape(draw.part.shape))
 
 
-class _SolvingDealer(SoleDealer):
+class _SolvingDealer(OneByOne):
     """The dealer, who learns the honest participant's draws when they are settled."""
 
     def __init__(self, session: Session, honest: int, exchange: _Exchange) -> None:

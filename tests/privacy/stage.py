@@ -29,7 +29,7 @@ from privet.runtime.dealer import SoleDealer
 from privet.runtime.letters import Letter
 from privet.runtime.party import Party
 from privet.runtime.roles import DEALER, Program
-from privet.runtime.runtime import Things, Winner
+from privet.runtime.runtime import Runtime, Things, Winner
 from privet.transport.channel import Array, Channel, Expected
 from privet.transport.memory import memory_channels
 from tests.runtime.harness import Received, RecordingChannel
@@ -277,6 +277,12 @@ class WatchedChannel(RecordingChannel):
         super().send(peer, array, tag, stream)
 
 
+class OneByOne(SoleDealer):
+    """A dealer that deals one table after the other, so that its draws have an order."""
+
+    each = Runtime.each
+
+
 class RecordingSink(Sink):
     """The dealer's way to the participants, with everything written down."""
 
@@ -361,7 +367,7 @@ def perform(program: Program, inputs: Sequence[Any], randomness: Randomness | No
     def dealer() -> None:
         with channels[DEALER] as channel:
             sink = RecordingSink(LiveSink(channel, names))
-            runtime = SoleDealer(len(names), sink)
+            runtime = OneByOne(len(names), sink)
             session.dealt = sink.sent
             program(runtime, None)
             runtime.close()

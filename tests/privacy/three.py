@@ -13,6 +13,7 @@ from unittest import mock
 
 from privet.arithmetic.replicated import HOLDERS
 from privet.arithmetic.rings import Ring, RingArray
+from privet.runtime import dealer as dealer_module
 from privet.runtime import fellows as fellows_module
 from privet.runtime import one_of_three
 from privet.runtime.carries import CLIENT
@@ -177,7 +178,7 @@ def deal(
 
     with (
         mock.patch.object(fellows_module, "fresh_seed", seed),
-        mock.patch.object(one_of_three, "AT_ONCE", 1),
+        mock.patch.object(dealer_module, "AT_ONCE", 1),
         mock.patch.object(one_of_three, "_Roles", _Talk),
         mock.patch.object(one_of_three, "Letter", _Written),
     ):

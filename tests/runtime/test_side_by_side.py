@@ -16,7 +16,8 @@ from privet.arithmetic.rings import Z64
 from privet.errors import PeerError, PeerLostError, ResultError
 from privet.gates.masked import Lifted, lift, mask_one
 from privet.gates.polynomial import polynomial
-from privet.runtime import fellows, one_of_three
+from privet.runtime import dealer as dealer_module
+from privet.runtime import fellows
 from privet.runtime.correlations import Sink
 from privet.runtime.fellows import Fellows
 from privet.runtime.launcher import simulate
@@ -94,7 +95,7 @@ def squares(runtime: Runtime, data: Any = None, tables: int = 9) -> list[Any]:
             found[number] = _square(runtime, number, everywhere)
         runtime.progress(number + 1)
 
-    runtime.each(range(tables), table)
+    runtime.each(range(tables), table, 5)
     return [found[number] for number in range(tables)]
 
 
@@ -147,7 +148,7 @@ class _Sent(Sink):
 
 def dealt(at_once: int, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, Any, Any]:
     """Return what three dealers hear, send and say of their progress, from fixed seeds."""
-    monkeypatch.setattr(one_of_three, "AT_ONCE", at_once)
+    monkeypatch.setattr(dealer_module, "AT_ONCE", at_once)
     here = threading.local()
 
     def seed() -> bytes:
@@ -193,7 +194,7 @@ def failing(runtime: Runtime, data: Any = None) -> None:
             if number == 3 and isinstance(runtime, OneOfThree) and runtime._fellows.number == 1:
                 raise ResultError("nothing goes any more")
 
-    runtime.each(range(20), table)
+    runtime.each(range(20), table, 5)
 
 
 @pytest.mark.parametrize("network", ["memory", "loopback"])

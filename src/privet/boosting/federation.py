@@ -243,7 +243,7 @@ def train(
     while not keep:
         # With patience, even the dealer must hear after every table whether there is another one.
         last = plan.params.tables if plan.params.patience is None else done + 1
-        runtime.each(range(done, last), train_table)
+        runtime.each(range(done, last), train_table, plan.n_rows * plan.params.leaves)
         done = last
         keep = watch.keep(done)
     part = None if part is None else part.truncated(keep)

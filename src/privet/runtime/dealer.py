@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -11,11 +14,29 @@ import numpy.typing as npt
 from privet.arithmetic.prg import Prg, Sampler, Sum, derive_seed
 from privet.arithmetic.rings import Z1, Z64, Ring, RingArray, total
 from privet.arithmetic.shares import Elements, Share
+from privet.errors import PrivetError
 from privet.runtime.correlations import Sink
+from privet.runtime.cursor import Cursor
 from privet.runtime.letters import Letter
 from privet.runtime.opening import Link
 from privet.runtime.recipes import Recipe
 from privet.runtime.runtime import Blind, Owned, Owners, Shape, Things
+from privet.runtime.side_by_side import Turns, side_by_side
+
+AT_ONCE = 4
+"""How many tables are dealt at once, if they are small: enough to hide some milliseconds' delay."""
+_SMALL = 1 << 24
+"""Of so many elements at most; of larger ones fewer, since each is in memory."""
+_STREAMS = 8
+"""On so many streams, so that it need not be the same number at all of several dealers."""
+
+
+class _Thread(threading.local):
+    """What each thread that deals a table has of its own; the program's own thread has none."""
+
+    at: Cursor | None = None
+    deliver: Callable[[Callable[[], None]], None] | None = None
+    stream = 0
 
 
 class Dealer(Blind):
@@ -25,10 +46,57 @@ class Dealer(Blind):
     """In how many parts we have every mask."""
 
     def __init__(self, n_parties: int, sink: Sink, link: Link | None = None) -> None:
+        self._thread = _Thread()
         super().__init__(n_parties, link)
         self._sink = sink
         self.seconds_aside = 0.0
         """How long other threads than that of the program have computed."""
+
+    @property
+    def _at(self) -> Cursor:
+        return self._thread.at or self._main
+
+    @_at.setter
+    def _at(self, cursor: Cursor) -> None:
+        if self._thread.at is None:
+            self._main = cursor
+        else:
+            self._thread.at = cursor
+
+    def each(self, numbers: Sequence[int], work: Callable[[int], None], size: int) -> None:
+        """Do some work for several numbers at once; what is sent to participants is in order."""
+        outer, at_once = self._at, min(AT_ONCE, max(1, AT_ONCE * _SMALL // max(1, size)))
+        assert not outer.path, "what is done side by side are the outermost steps with a number"
+
+        def one(turns: Turns, number: int) -> None:
+            own = self._thread
+            own.at, own.stream = outer, 1 + number % _STREAMS
+            own.deliver = partial(turns.hand_over, number)
+            started = time.thread_time()
+            try:
+                work(number)
+            except PrivetError as error:
+                error.note_step(self.step_name)
+                raise
+            finally:
+                seconds = time.thread_time() - started
+                own.deliver(partial(self._add_seconds, seconds))
+
+        side_by_side(numbers, one, at_once)
+
+    def _add_seconds(self, seconds: float) -> None:
+        self.seconds_aside += seconds
+
+    def progress(self, done: int) -> None:
+        """Tell whoever watches us, in order."""
+        self._in_order(lambda: super(Dealer, self).progress(done))
+
+    def _in_order(self, deliver: Callable[[], None]) -> None:
+        """Do something when all tables before ours have done it."""
+        if self._thread.deliver is None:
+            deliver()
+        else:
+            self._thread.deliver(deliver)
 
     @abstractmethod
     def uniform(self, shape: Shape, ring: Ring) -> Elements:
@@ -150,7 +218,8 @@ class SoleDealer(Dealer):
         drawn = total((prg.uniform(place, value.shape, ring) for prg in self._shared), ring)
         letter = Letter.of(ring, value.shape)
         correction = letter.write([ring.subtract(value, drawn)])
-        self._sink.send(self._next_turn(letter.nbytes), correction, self._tag.value)
+        turn = self._next_turn(letter.nbytes)
+        self._in_order(partial(self._sink.send, turn, correction, self._tag.value))
         return Elements(value, ring)
 
     def permutation(self, length: int, owner: int) -> npt.NDArray[np.intp]:

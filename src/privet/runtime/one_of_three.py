@@ -4,8 +4,8 @@ Every mask is in three parts, of which each dealer has two (`arithmetic.replicat
 mask is the sum of what the participants draw from their k-th seeds. To derive a value, one of the
 dealers is the *client*, who has S, the sum of its two parts. The other two are *servers*; both have
 T, the third part, and each of them one of the two that are S. The roles move on from table to
-table, so that all links carry the same. Several tables are dealt at once, in threads, each on a
-stream of its own: while one waits for another dealer, the others compute.
+table, so that all links carry the same. Tables that are dealt at once are each on a stream of their
+own: while one waits for another dealer, the others compute.
 
     client         makes something of S, and sends it to the second server, less a stream that it
                    has with the first, whose share that is
@@ -21,9 +21,7 @@ the correction, which both servers add to T.
 
 from __future__ import annotations
 
-import threading
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
@@ -32,30 +30,14 @@ from privet.arithmetic.prg import Place, Prg, Sampler, Sum, derive_seed
 from privet.arithmetic.replicated import HOLDERS, Replicated
 from privet.arithmetic.rings import Z1, Ring, RingArray
 from privet.arithmetic.shares import Elements
-from privet.errors import PrivetError
 from privet.runtime.carries import CLIENT, FIRST, SECOND, Talk, find_carries, tree
 from privet.runtime.correlations import Sink
-from privet.runtime.cursor import Cursor
 from privet.runtime.dealer import Dealer
 from privet.runtime.fellows import Fellows
 from privet.runtime.letters import Letter
 from privet.runtime.opening import Link
 from privet.runtime.recipes import Half, Recipe
 from privet.runtime.runtime import Shape
-from privet.runtime.side_by_side import Turns, side_by_side
-
-AT_ONCE = 4
-"""How many tables are dealt at once: enough for two cores, or for delays of some milliseconds."""
-_STREAMS = 8
-"""On so many streams, so that it need not be the same number at all dealers."""
-
-
-class _Thread(threading.local):
-    """What each thread that deals a table has of its own; the program's own thread has none."""
-
-    at: Cursor | None = None
-    deliver: Callable[[Callable[[], None]], None] | None = None
-    stream = 0
 
 
 class OneOfThree(Dealer):
@@ -66,7 +48,6 @@ class OneOfThree(Dealer):
     def __init__(
         self, n_parties: int, sink: Sink, fellows: Fellows, link: Link | None = None
     ) -> None:
-        self._thread = _Thread()
         super().__init__(n_parties, sink, link)
         self._fellows = fellows
         self.dealing_name, seeds = sink.start()
@@ -76,52 +57,6 @@ class OneOfThree(Dealer):
             for use in ("shares", "private")
         )
         self._shares = [Sum(part) for part in shares]
-
-    @property
-    def _at(self) -> Cursor:
-        return self._thread.at or self._main
-
-    @_at.setter
-    def _at(self, cursor: Cursor) -> None:
-        if self._thread.at is None:
-            self._main = cursor
-        else:
-            self._thread.at = cursor
-
-    def each(self, numbers: Sequence[int], work: Callable[[int], None]) -> None:
-        """Do some work for several numbers at once; what is sent to participants is in order."""
-        outer = self._at
-        assert not outer.path, "what is done side by side are the outermost steps with a number"
-
-        def one(turns: Turns, number: int) -> None:
-            own = self._thread
-            own.at, own.stream = outer, 1 + number % _STREAMS
-            own.deliver = partial(turns.hand_over, number)
-            started = time.thread_time()
-            try:
-                work(number)
-            except PrivetError as error:
-                error.note_step(self.step_name)
-                raise
-            finally:
-                seconds = time.thread_time() - started
-                own.deliver(partial(self._add_seconds, seconds))
-
-        side_by_side(numbers, one, AT_ONCE)
-
-    def _add_seconds(self, seconds: float) -> None:
-        self.seconds_aside += seconds
-
-    def progress(self, done: int) -> None:
-        """Tell whoever watches us, in order."""
-        self._in_order(lambda: super(OneOfThree, self).progress(done))
-
-    def _in_order(self, deliver: Callable[[], None]) -> None:
-        """Do something when all tables before ours have done it."""
-        if self._thread.deliver is None:
-            deliver()
-        else:
-            self._thread.deliver(deliver)
 
     def uniform(self, shape: Shape, ring: Ring) -> Replicated:
         """Return our parts of a fresh uniform value."""

@@ -146,8 +146,8 @@ class Runtime(ABC):
         self._repeated[name] += 1
         return self.step(name, self._repeated[name] - 1)
 
-    def each(self, numbers: Sequence[int], work: Callable[[int], None]) -> None:
-        """Do some work for each number, one after the other.
+    def each(self, numbers: Sequence[int], work: Callable[[int], None], size: int) -> None:
+        """Do some work for each number, one after the other; it is about so many elements.
 
         Whoever has no data may do it for several at once, so nothing that is drawn for one may
         depend on another; what the work does first is to go into a step of that number.

@@ -13,7 +13,12 @@ from typing import Any
 
 import pytest
 
+from privet.federation.agreement import Statement
+from privet.federation.messages import send
+from privet.files.job import Job
 from privet.laboratory.local_federation import LocalFederation
+from privet.transport.sockets import SocketChannel
+from tests.federation.by_hand import come, coming
 from tests.federation.harness import prepare
 from tests.federation.test_bad_peers import new_keys
 from tests.test_processes import await_event, events
@@ -168,3 +173,60 @@ def test_a_dealer_that_stays_goes_on(tmp_path: Path) -> None:
                 _, said = process.communicate(timeout=PATIENCE)
                 assert process.returncode == 0, said
         await_event(dealer, "done")
+
+
+def test_a_dealer_that_stays_is_not_held_by_those_who_freeze(tmp_path: Path) -> None:
+    """They have come, and never say anything again, not even that they live."""
+    local = prepare(tmp_path)
+    with started(local, "dealer", "train", "--keep", "--log-format=json") as dealer:
+        await_event(dealer, "listening")
+        bank = coming(local, "bank")
+        frozen = come(local, "shop"), bank()
+        await_event(dealer, "connected")
+        start = time.monotonic()
+        failed = await_event(dealer, "failed")
+        assert (failed["peer"], failed["step"]) == ("bank", "agreement")
+        assert "nothing heard from it for 10 s" in failed["error"]
+        assert time.monotonic() - start < 2 * SECONDS
+        await_event(dealer, "listening")
+    for link in (link for links in frozen for link in links.values()):
+        link.socket.close()
+
+
+def test_one_that_freezes_while_it_waits_may_thaw(tmp_path: Path) -> None:
+    local = prepare(tmp_path, tables=1)
+    with waiting(local, "train", "bank", "shop") as running:
+        while "dealer" not in await_event(running["bank"], "waiting")["text"]:
+            pass
+        running["shop"].send_signal(signal.SIGSTOP)
+        frozen = time.monotonic()
+        while "shop (was here, but nothing" not in await_event(running["bank"], "waiting")["text"]:
+            assert time.monotonic() < frozen + 2 * SECONDS, "nobody notices"
+        running["shop"].send_signal(signal.SIGCONT)
+        with started(local, "dealer", "train") as dealer:
+            for process in (*running.values(), dealer):
+                _, said = process.communicate(timeout=PATIENCE)
+                assert process.returncode == 0, said
+
+
+def test_a_disagreement_is_told_though_the_other_never_says_goodbye(tmp_path: Path) -> None:
+    """It only shows that it lives: nobody waits for that."""
+    local = prepare(tmp_path)
+    with waiting(local, "train", "bank", "dealer") as running:
+        channel = SocketChannel("shop", come(local, "shop"))
+        job = Job.read(local.job)
+        stated = Statement.of(job, command="train")
+        other = stated.model_copy(update={"terms": {**stated.terms, "tables": 7}})
+        send(channel, channel.peers, other.model_dump_json().encode())
+        start = time.monotonic()
+        for process in running.values():
+            _, said = process.communicate(timeout=PATIENCE)
+            last = events(said)[-1]
+            assert (process.returncode, last["error"], last["peer"]) == (
+                9,
+                "DisagreementError",
+                "shop",
+            )
+            assert "tables: 3 here" in last["text"]
+        assert time.monotonic() - start < SECONDS
+        channel.abort()

@@ -454,7 +454,7 @@ class ReplayChannel(Channel):
     def wait_for_room(self, limit: int, peers: Sequence[str]) -> None:
         pass
 
-    def close(self) -> None:
+    def close(self, longest: float | None = None) -> None:
         pass
 
     def abort(self) -> None:

@@ -63,8 +63,8 @@ class RecordingChannel(Channel):
     def backlog(self, peer: str) -> int:
         return self.inner.backlog(peer)
 
-    def close(self) -> None:
-        self.inner.close()
+    def close(self, longest: float | None = None) -> None:
+        self.inner.close(longest)
 
     def abort(self) -> None:
         self.inner.abort()

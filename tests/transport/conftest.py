@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import socket
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,6 +12,7 @@ import pytest
 from privet.transport.channel import Channel
 from privet.transport.emulator import Link, Route, emulate
 from privet.transport.identity import create_identity
+from privet.transport.link import PeerLink
 from privet.transport.memory import memory_channels
 from privet.transport.mesh import Member, connect, listen
 from privet.transport.sockets import SocketChannel
@@ -41,10 +41,10 @@ def mesh(
             fingerprint = None if identity is None else identity.fingerprint
             host, port = addresses[name]
             members.append(Member(name, host, port, fingerprint))
-        sockets: dict[str, dict[str, socket.socket]] = {}
+        links: dict[str, dict[str, PeerLink]] = {}
 
         def meet(name: str) -> None:
-            sockets[name] = connect(
+            links[name] = connect(
                 name, members, listeners[name], identity=identities[name], timeout=20
             )
 
@@ -53,7 +53,7 @@ def mesh(
             thread.start()
         for thread in threads:
             thread.join()
-        yield {name: SocketChannel(name, sockets[name], deadline) for name in names}
+        yield {name: SocketChannel(name, links[name], deadline) for name in names}
 
 
 @pytest.fixture(params=["memory", "tcp", "tls", "emulated"])

@@ -183,6 +183,29 @@ def test_a_peer_that_goes_without_a_goodbye_fails_the_close(kind: str, tmp_path:
             channels["ann"].send("bob", np.zeros(1, dtype=np.uint64))
 
 
+def test_signs_of_life_do_not_hold_an_end_open(tmp_path: Path) -> None:
+    """Bob lives and never says goodbye: who ends for a reason of its own does so soon."""
+    with mesh("tls", tmp_path, deadline=2.0) as channels:
+        start = time.monotonic()
+        channels["ann"].leave()
+        channels["cid"].goodbye_seconds = 1.0
+        with pytest.raises(PeerSilentError, match=r"^bob: only signs of life .* its goodbye"):
+            channels["cid"].close()
+        assert time.monotonic() - start < 6
+        channels["bob"].abort()
+
+
+def test_a_failure_ends_a_goodbye_to_all_others(tmp_path: Path) -> None:
+    """Bob fails while ann waits for all: cid, who lives, does not keep ann from saying so."""
+    with mesh("tls", tmp_path, deadline=2.0) as channels:
+        channels["bob"].abort()
+        start = time.monotonic()
+        with pytest.raises(PeerLostError, match=r"^bob: .* before its goodbye$"):
+            channels["ann"].close()
+        assert time.monotonic() - start < 1.5
+        channels["cid"].abort()
+
+
 def test_what_comes_out_of_order(tmp_path: Path) -> None:
     one = np.zeros(1, dtype=np.uint64)
     with mesh("tcp", tmp_path, deadline=2.0, names=("ann", "bob")) as channels:

@@ -22,7 +22,7 @@ from privet.transport.frames import name_tag
 from privet.transport.greeting import Failure, Greeter, RefusedError
 from privet.transport.identity import Identity, create_identity
 from privet.transport.mesh import Member, listen
-from tests.transport.test_meeting import NAMES, Meeting, Sockets, answering, complete
+from tests.transport.test_meeting import NAMES, Links, Meeting, answering, complete
 
 
 @pytest.fixture
@@ -79,7 +79,7 @@ def leave(
     return told
 
 
-def failure_of(result: Callable[[], Sockets]) -> PeerFailedError:
+def failure_of(result: Callable[[], Links]) -> PeerFailedError:
     with pytest.raises(PeerFailedError) as caught:
         result()
     return caught.value
@@ -110,7 +110,7 @@ def test_one_that_was_found_already_can_still_fail(meeting: Meeting, name: str) 
     (other,) = {"ann", "bob"} - {name}
     waiting = meeting.come(other)
     [old] = meeting.come(name, other)().values()
-    old.close()
+    old.socket.close()
     assert leave(meeting, name, Failure(name, 130)) == [other]
     assert "it was interrupted (exit code 130)" in str(failure_of(waiting))
 
@@ -154,7 +154,7 @@ def test_those_behind_a_wall_are_told_when_they_call(
     close(meeting, "cid")
     with listen() as door:
         closed = door.getsockname()[1]
-    coming: list[Callable[[], Sockets]] = []
+    coming: list[Callable[[], Links]] = []
     threading.Timer(0.5, lambda: coming.append(meeting.come("bob"))).start()
     told, _ = say_farewell(
         Failure("ann", 6),

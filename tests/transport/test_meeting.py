@@ -11,16 +11,19 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pytest
 
 from privet.errors import PeerError, PeerLostError
-from privet.transport import mesh
+from privet.transport import arrivals, mesh
+from privet.transport.frames import array_header
 from privet.transport.identity import Identity, create_identity
-from privet.transport.link import has_hung_up
+from privet.transport.link import PeerLink
 from privet.transport.mesh import Member, connect, listen
 
 NAMES = ("ann", "bob", "cid")
-Sockets = dict[str, socket.socket]
+Links = dict[str, PeerLink]
 
 
 class Meeting:
@@ -38,34 +41,36 @@ class Meeting:
         name: str,
         *peers: str,
         timeout: float = 20.0,
+        silence: float = 10.0,
         on_wait: Any = None,
         session: bytes = bytes(32),
-    ) -> Callable[[], Sockets]:
+    ) -> Callable[[], Links]:
         """Connect in a thread; what is returned waits for what came of it."""
-        found: list[Sockets | PeerError] = []
+        found: list[Links | PeerError] = []
 
         def go() -> None:
             members = [Member(n, "127.0.0.1", self.ports[n], self.pinned[n]) for n in NAMES]
             try:
-                sockets = connect(
+                links = connect(
                     name,
                     members,
                     self.listeners[name],
                     identity=self.identities[name],
                     peers=peers or None,
                     timeout=timeout,
+                    silence=silence,
                     on_wait=on_wait,
                     session=session,
                 )
-                self.open += sockets.values()
-                found.append(sockets)
+                self.open += [link.socket for link in links.values()]
+                found.append(links)
             except PeerError as error:
                 found.append(error)
 
         thread = threading.Thread(target=go)
         thread.start()
 
-        def result() -> Sockets:
+        def result() -> Links:
             thread.join(30)
             assert found, "it still waits"
             if isinstance(found[0], PeerError):
@@ -83,15 +88,28 @@ def meeting(tmp_path: Path) -> Iterator[Meeting]:
         connection.close()
 
 
-def assert_connected(one: socket.socket, two: socket.socket) -> None:
+def send(link: PeerLink, array: npt.NDArray[np.uint8]) -> None:
+    link.queue(memoryview(array_header(array, 0, 0)))
+    link.queue(array.data)
+    link.write()
+
+
+def await_word(link: PeerLink) -> bytes | None:
+    """Return the next array that comes; None when the connection ends."""
+    until = time.monotonic() + 5
+    while not link.inbox and link.error is None:
+        link.read()
+        assert time.monotonic() < until, "nothing comes"
+    return link.inbox.popleft()[1].tobytes() if link.inbox else None
+
+
+def assert_connected(one: PeerLink, two: PeerLink) -> None:
     for source, target in ((one, two), (two, one)):
-        source.settimeout(5)
-        source.sendall(b"hello")
-        target.settimeout(5)
-        assert target.recv(100) == b"hello"
+        send(source, np.frombuffer(b"hello", dtype=np.uint8))
+        assert await_word(target) == b"hello"
 
 
-def complete(meeting: Meeting, ann: Callable[[], Sockets], bob: Callable[[], Sockets]) -> None:
+def complete(meeting: Meeting, ann: Callable[[], Links], bob: Callable[[], Links]) -> None:
     """Let cid come at last: then all must be connected with each other."""
     sockets = {"cid": meeting.come("cid")(), "ann": ann(), "bob": bob()}
     for one, two in (("ann", "bob"), ("ann", "cid"), ("bob", "cid")):
@@ -105,12 +123,12 @@ def test_a_caller_that_comes_again_replaces_its_old_connection(
     ann = meeting.come("ann")
     [old] = meeting.come("bob", "ann")().values()
     if dead:
-        old.close()
+        old.socket.close()
     bob = meeting.come("bob")
     time.sleep(0.5)
     complete(meeting, ann, bob)
     if not dead:
-        assert old.recv(1) == b""
+        assert await_word(old) is None
 
 
 def test_callers_are_answered_until_the_end(meeting: Meeting) -> None:
@@ -122,7 +140,7 @@ def test_callers_are_answered_until_the_end(meeting: Meeting) -> None:
     time.sleep(0.5)
     ann = meeting.come("ann")
     assert_connected(bob()["cid"], cid()["bob"])
-    assert old.recv(1) == b""
+    assert await_word(old) is None
     ann()
 
 
@@ -132,8 +150,8 @@ def test_one_that_was_called_and_died_is_called_again(meeting: Meeting, last_wor
     bob = meeting.come("bob", on_wait=told.append)
     [old] = meeting.come("ann", "bob")().values()
     time.sleep(0.3)
-    old.sendall(last_words)
-    old.close()
+    old.socket.sendall(last_words)
+    old.socket.close()
     meeting.listeners["ann"].close()
     time.sleep(1.5)
     assert "ann at 127.0.0.1:" in told[-1]
@@ -148,7 +166,7 @@ def test_a_caller_that_died_is_missed_again(meeting: Meeting) -> None:
     [old] = meeting.come("bob", "ann")().values()
     time.sleep(1.2)
     assert "bob" not in told[-1]
-    old.close()
+    old.socket.close()
     with pytest.raises(PeerLostError, match=r"bob \(was here, but hung up\), cid \(did not"):
         ann()
     assert "bob (was here, but hung up)" in told[-1]
@@ -157,33 +175,43 @@ def test_a_caller_that_died_is_missed_again(meeting: Meeting) -> None:
 def test_what_a_peer_has_already_sent_is_kept(meeting: Meeting) -> None:
     bob = meeting.come("bob")
     [early] = meeting.come("ann", "bob")().values()
-    early.sendall(b"early")
+    send(early, np.frombuffer(b"early", dtype=np.uint8))
     time.sleep(0.5)
     cid = meeting.come("cid", "bob")
-    assert bob()["ann"].recv(100) == b"early"
+    assert await_word(bob()["ann"]) == b"early"
     assert_connected(early, bob()["ann"])
     cid()
 
 
-def test_whether_a_connection_has_ended() -> None:
-    with listen() as door:
-        for reset in (False, True):
-            near = socket.create_connection(door.getsockname())
-            far, _ = door.accept()
-            near.settimeout(3)  # looking must not wait, whatever is set
-            start = time.monotonic()
-            assert not has_hung_up(near)
-            far.sendall(b"something")
-            near.sendall(b"something" if reset else b"")
-            time.sleep(0.05)
-            assert not has_hung_up(near)
-            far.close()
-            time.sleep(0.05)
-            with contextlib.suppress(OSError):
-                assert near.recv(100) == b"something"
-            assert has_hung_up(near)
-            assert time.monotonic() - start < 1.0
-            near.close()
+def test_one_that_freezes_is_missed_again(meeting: Meeting) -> None:
+    """It neither hangs up nor shows life: as a process that was stopped, or a power cut."""
+    told: list[str] = []
+    ann = meeting.come("ann", timeout=5.0, silence=1.0, on_wait=told.append)
+    meeting.come("bob", "ann")()  # and nothing more from it
+    time.sleep(3.0)
+    assert "bob (was here, but nothing was heard from it for 1 s)" in told[-1]
+    with pytest.raises(PeerLostError, match=r"bob \(was here, but nothing was heard"):
+        ann()
+
+
+def test_those_who_wait_show_each_other_life(meeting: Meeting) -> None:
+    told: list[str] = []
+    ann = meeting.come("ann", silence=1.0, on_wait=told.append)
+    bob = meeting.come("bob", silence=1.0, on_wait=told.append)
+    time.sleep(3.0)
+    assert not any("was here" in text for text in told)
+    complete(meeting, ann, bob)
+
+
+def test_first_words_may_not_be_many(meeting: Meeting, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody who is let in could otherwise fill our memory while we wait for others."""
+    monkeypatch.setattr(arrivals, "FIRST_WORDS", 1000)
+    told: list[str] = []
+    ann = meeting.come("ann", timeout=3.0, on_wait=told.append)
+    [bob] = meeting.come("bob", "ann")().values()
+    send(bob, np.zeros(2000, dtype=np.uint8))
+    with pytest.raises(PeerLostError, match=r"bob \(was here, but sent a frame of 2000 bytes"):
+        ann()
 
 
 @pytest.fixture

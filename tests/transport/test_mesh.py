@@ -69,7 +69,7 @@ def pair(tmp_path: Path) -> Iterator[Pair]:
 
 def test_two_members_meet_over_tls(pair: Pair) -> None:
     found = pair.meet()
-    one, two = found["ann"]["bob"], found["bob"]["ann"]
+    one, two = found["ann"]["bob"].socket, found["bob"]["ann"].socket
     assert isinstance(one, ssl.SSLSocket)
     assert one.version() == two.version() == "TLSv1.3"
     assert one.getpeercert(binary_form=True) == pair.identity["bob"].certificate
@@ -168,7 +168,8 @@ def test_strangers_do_not_keep_members_from_meeting(pair: Pair, noise: bytes) ->
     found = pair.meet()
     assert isinstance(found["ann"], dict), found
     assert time.monotonic() - start < 3.0
-    for connection in (*strangers, found["ann"]["bob"], found["bob"]["ann"]):
+    links = found["ann"]["bob"], found["bob"]["ann"]
+    for connection in (*strangers, *(link.socket for link in links)):
         connection.close()
 
 

@@ -45,8 +45,6 @@ from privet.terms.monotone import Monotone
 from privet.transport.channel import Channel
 from privet.version import __version__
 
-DEADLINE = 10.0
-"""Seconds without a sign of life after which a peer is given up, once all have agreed."""
 NOT_AGREED = "wants explanations, which the job does not have"
 """What is said of a recipient that asks for what it may not have."""
 Command = Literal["align", "train", "predict", "serve", "export"]
@@ -140,7 +138,6 @@ def agree_on_purpose(channel: Channel, job: Job, statement: Statement) -> Purpos
         raise PeerMisbehavedError(job.names[0], "stated nothing to do")
     nonces = "".join(statements[name].nonce for name in everybody)
     run = hashlib.sha256(bytes.fromhex(nonces)).hexdigest()
-    channel.deadline = DEADLINE
     return Purpose(command, run, {name: statements[name] for name in job.names})
 
 
@@ -189,7 +186,7 @@ def agree_on_rows(channel: Channel, job: Job, purpose: Purpose, holding: Holding
         compare_numbers(channel, numbers_of(federation, agreement.samples))
     except InputError:
         # Nothing can be trained on what all have, which all find now: nobody just hangs up.
-        channel.close()
+        channel.leave()
         raise
     return agreement
 

@@ -197,7 +197,7 @@ class Dealt:
             _refuse(self._source, work.model_dump(), anew)
             self._source.take(self._record)
         except PrivetError:
-            channel.close()  # as everybody does, who has its file of the same dealing
+            channel.leave()  # as everybody does, who has its file of the same dealing
             raise
         return self._source
 

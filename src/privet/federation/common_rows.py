@@ -79,7 +79,7 @@ def is_kept(channel: Channel, job: Job, purpose: Purpose) -> bool:
     most = job.ids.most_alignments
     full = [n for n, s in purpose.statements.items() if most is not None and s.aligned >= most]
     if full:
-        channel.close()  # as everybody does now
+        channel.leave()  # as everybody does now
         raise ParameterError(
             f"ids.most_alignments: the job's rows may be aligned {most} times, and were at "
             f"{' and at '.join(full)}: have all agree on more of them"
@@ -137,7 +137,7 @@ def assist(channel: Channel, job: Job, purpose: Purpose, tell: Tell) -> None:
         common = int(told)
     tell(Event("aligned", f"{common:,} rows are common to all", {"common": common}))
     if common < job.ids.minimum:
-        channel.close()  # as everybody does now
+        channel.leave()  # as everybody does now
         raise DataError(f"ids: {_too_few(job, common)}")
 
 
@@ -146,7 +146,7 @@ def refuse_few(job: Job, ids: Ids, rows: IndexArray, channel: Channel | None = N
     if len(rows) >= job.ids.minimum:
         return
     if channel is not None:
-        channel.close()  # as everybody does now
+        channel.leave()  # as everybody does now
     others = np.setdiff1d(np.arange(len(ids)), rows, assume_unique=True)
     apart = f"{len(others):,} are not among them"
     if len(others):

@@ -47,7 +47,7 @@ def refuse_differences(
         advice = _ADVICE.get(key, advice)
     if complaints:
         # Everybody finds a difference now, and says goodbye: nobody just hangs up.
-        channel.close()
+        channel.leave()
         peer = next(iter(unlike)) if len(unlike) == 1 else None
         raise DisagreementError(f"{'; '.join(complaints)}: {advice}", peer)
 

@@ -74,7 +74,7 @@ def refuse_other_ids(
             send(channel, [peer for peer in channel.peers if peer not in names], told.encode())
     if told:
         # Everybody finds it now, and says goodbye: nobody just hangs up.
-        channel.close()
+        channel.leave()
         raise DisagreementError(
             f"ids: {told}, or in another order: sort all tables by id, and keep the ids that all "
             "have"

@@ -24,6 +24,8 @@ from privet.transport.sockets import SocketChannel
 
 WAIT_SECONDS = 600.0
 """How long to wait for the others to start."""
+_GOODBYE_SECONDS = 60.0
+"""How long after us another participant, which is in step with us, may take to its end."""
 _AHEAD = b"correlations dealt ahead".ljust(SESSION_BYTES)
 """Keeps those who need the dealer from those who do not, before they wait for it in vain."""
 
@@ -86,7 +88,7 @@ class Seat:
                     {"host": self.host, "port": self.port},
                 )
             )
-            sockets = connect(
+            links = connect(
                 self.name,
                 members,
                 listener,
@@ -96,11 +98,11 @@ class Seat:
                 on_wait=lambda text: self.tell(Event("waiting", text)),
             )
         self.met = True
-        # Others may still be waiting for somebody: they are given up when we would be.
-        channel = SocketChannel(self.name, sockets, deadline=self.wait)
-        self.tell(
-            Event("connected", f"connected to {', '.join(sockets)}", {"peers": list(sockets)})
-        )
+        # Others may wait for somebody for as long as they like, but they show that they live.
+        channel = SocketChannel(self.name, links)
+        if self.name not in dealers:  # who have long dealt everything when participants are done
+            channel.goodbye_seconds = _GOODBYE_SECONDS
+        self.tell(Event("connected", f"connected to {', '.join(links)}", {"peers": list(links)}))
         try:
             yield channel
         except PrivetError as error:

@@ -12,6 +12,7 @@ another stream.
     flush()                              wait until all that was handed over has left
     wait_for_room(limit, peers)          wait until little enough waits for one of some peers
     close()                              say goodbye, and stay until the peers have said it, too
+    leave()                              the same before an error that all find: soon over
     abort()                              hang up: peers find out at once
 
 After any PeerError the channel is closed: its peers find out at once, and nothing more is carried.
@@ -26,6 +27,7 @@ A slow peer is not a silent one: while its program computes, its channel sends s
 
 from __future__ import annotations
 
+import contextlib
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -35,10 +37,12 @@ import numpy as np
 import numpy.typing as npt
 from typing_extensions import Self
 
-from privet.errors import PeerMisbehavedError, PrivetError
+from privet.errors import PeerError, PeerMisbehavedError, PrivetError
 from privet.transport.frames import Header
 
 Array = npt.NDArray[Any]
+# How long one that ends with an error of all stays for their goodbyes.
+_LEAVING_SECONDS = 3.0
 
 
 class Expected(NamedTuple):
@@ -64,6 +68,8 @@ class Channel(ABC):
         self.deadline = deadline
         self.where: Callable[[], str] = lambda: ""
         """Says at which step of the program we are, for error messages."""
+        self.goodbye_seconds = math.inf
+        """How long to wait at the end for the goodbye of a peer that lives."""
 
     @property
     @abstractmethod
@@ -91,8 +97,21 @@ class Channel(ABC):
         """Wait until the backlog of one of these peers, any of them, is at most `limit`."""
 
     @abstractmethod
-    def close(self) -> None:
-        """Say goodbye to all peers, wait for theirs, and free the connections."""
+    def close(self, longest: float | None = None) -> None:
+        """Say goodbye to all peers, wait for theirs, and free the connections.
+
+        Raises PeerError if a peer ends without a goodbye, or has not said it after `longest`
+        seconds (by default `goodbye_seconds`), though it lives.
+        """
+
+    def leave(self) -> None:
+        """Say goodbye, and stay a moment for those of the others, whatever becomes of them.
+
+        For one who is about to raise what all find by themselves: that must be seen, not how a peer
+        took it, and soon.
+        """
+        with contextlib.suppress(PeerError):
+            self.close(_LEAVING_SECONDS)
 
     @abstractmethod
     def abort(self) -> None:

@@ -135,7 +135,7 @@ class FrameReader:
     """
 
     def __init__(self, limit: int = MAX_FRAME_BYTES) -> None:
-        self._limit = limit
+        self.limit = limit
         self._buffer = memoryview(bytearray(1 << 16))
         self._start = self._end = 0  # what lies in the buffer and is not cut yet
         self._header: Header | None = None
@@ -163,7 +163,7 @@ class FrameReader:
         self._end += count
         while self._header is None and self._end - self._start >= HEADER_BYTES:
             elements = self._start + HEADER_BYTES
-            header = parse_header(self._buffer[self._start : elements], self._limit)
+            header = parse_header(self._buffer[self._start : elements], self.limit)
             size = header.nbytes if header.kind == ARRAY else 0
             here = min(size, self._end - elements)
             self._start = elements + here

@@ -16,7 +16,7 @@ from enum import IntEnum
 
 import numpy as np
 
-from privet.errors import PeerError, PeerLostError, PeerMisbehavedError
+from privet.errors import PeerError, PeerLostError, PeerMisbehavedError, PeerSilentError
 from privet.transport.channel import Array
 from privet.transport.frames import (
     ALIVE,
@@ -38,8 +38,6 @@ OVERHEAD = 512
 _WITH_HEADER = (1 << 14) - HEADER_BYTES
 # How much is read from one peer before the others get their turn.
 _READ_QUOTA = 1 << 22
-# Where the system tells it: the peer has ended, though what it sent before is still unread.
-_HUNG_UP: int = getattr(select, "POLLRDHUP", 0)
 
 
 class Doubt(IntEnum):
@@ -208,18 +206,15 @@ def accuse(links: Sequence[PeerLink], where: str, step: str | None = None) -> Pe
     return type(errors[0])(errors[0].peer, f"{errors[0].problem}{where}{also}", step)
 
 
-def has_hung_up(connection: socket.socket) -> bool:
-    """Tell whether a connection has ended, without taking anything out of it."""
-    poll = select.poll()
-    poll.register(connection, select.POLLIN | _HUNG_UP)
-    for _, event in poll.poll(0):
-        if event & (_HUNG_UP | select.POLLHUP | select.POLLERR):
-            return True
-        try:  # TLS cannot look ahead, the connection below it can
-            return not socket.socket.recv(connection, 1, socket.MSG_PEEK)
-        except OSError:
-            return True
-    return False
+def refuse_missed(links: Collection[PeerLink], deadline: float) -> None:
+    """Raise PeerError if somebody did not say goodbye, and blame who failed, if anybody did."""
+    missed = [link for link in links if not link.said_goodbye]
+    failed = suspects(missed)
+    for link in [] if failed else missed:
+        heard = "only signs of life" if time.monotonic() - link.heard < deadline else "nothing"
+        link.error = PeerSilentError(link.peer, f"{heard} heard from it")
+    if missed:
+        raise accuse(failed or missed, " before its goodbye")
 
 
 def _pending(connection: socket.socket) -> bool:

@@ -102,7 +102,7 @@ class MemoryChannel(Channel):
     def _waiting(self, peer: str) -> int:
         return self._hub.waiting[self.name, peer]
 
-    def close(self) -> None:
+    def close(self, longest: float | None = None) -> None:
         """Let the peers know that nothing more will come."""
         with self._hub.changed:
             self._leave(None)

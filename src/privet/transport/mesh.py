@@ -4,7 +4,8 @@ Of two members the one that stands first in the list listens and the other conne
 until it succeeds or time is up. On every connection both greet and prove who they are
 (`transport.greeting`).
 
-Until all are there, whoever was found may die and come again: its newest connection counts.
+Until all are there, whoever was found may die or freeze (`transport.arrivals`), and come again: its
+newest connection counts.
 
 Two things end the waiting before its time. One is a member that proves who it is and says that it,
 or another one, cannot take part (`transport.farewell`). It could as well stay away, so it is
@@ -29,6 +30,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from privet.errors import ParameterError, PeerFailedError, PeerLostError, UnavailableError
+from privet.transport.arrivals import SILENCE_SECONDS, Arrivals
 from privet.transport.greeting import (
     HELLO_SECONDS,
     SESSION_BYTES,
@@ -38,7 +40,7 @@ from privet.transport.greeting import (
     UnprovenError,
 )
 from privet.transport.identity import Identity
-from privet.transport.link import has_hung_up
+from privet.transport.link import PeerLink
 
 _RETRY_SECONDS = 0.1
 # After a refusal there is something to be mended first, so we call less often, and not for long.
@@ -74,9 +76,12 @@ def connect(
     identity: Identity | None = None,
     peers: Sequence[str] | None = None,
     timeout: float = 60.0,
+    silence: float = SILENCE_SECONDS,
     on_wait: Callable[[str], None] | None = None,
-) -> dict[str, socket.socket]:
+) -> dict[str, PeerLink]:
     """Return connections to the named peers (by default to all other members).
+
+    Who has come is missing again if it hangs up, or shows no life for `silence` seconds.
 
     Raises PeerLostError that names everyone who could not be reached, where, and why; it is a
     PeerFailedError if somebody cannot take part. The listener stays open, and is the caller's to
@@ -84,7 +89,9 @@ def connect(
     """
     if identity is None and any(member.fingerprint is not None for member in members):
         raise ParameterError("identity: members with fingerprints are met over TLS, with one's own")
-    return _Meeting(name, members, listener, session, identity, peers).hold(timeout, on_wait)
+    arrivals = Arrivals([member.name for member in members], silence)
+    meeting = _Meeting(name, members, listener, session, identity, peers, arrivals)
+    return meeting.hold(timeout, on_wait)
 
 
 def answer_calls(
@@ -113,6 +120,7 @@ class _Meeting:
         session: bytes,
         identity: Identity | None,
         peers: Sequence[str] | None,
+        arrivals: Arrivals,
     ) -> None:
         assert len(session) == SESSION_BYTES
         self.members = {member.name: member for member in members}
@@ -123,7 +131,8 @@ class _Meeting:
         self.greeter = Greeter(name, fingerprints, session, identity)
         self.callers = {peer for peer in wanted if order.index(peer) > order.index(name)}
         self.called = {peer for peer in wanted if order.index(peer) < order.index(name)}
-        self.found: dict[str, socket.socket] = {}
+        self.arrivals = arrivals
+        self.found = arrivals.links
         self.trouble: dict[str, str] = {}
         self.strangers: deque[str] = deque(maxlen=8)  # anybody may call: enough to find a cause
         self.doubted: set[str] = set()
@@ -131,9 +140,7 @@ class _Meeting:
         self.changed = threading.Condition()
         self.over = threading.Event()
 
-    def hold(
-        self, timeout: float, on_wait: Callable[[str], None] | None
-    ) -> dict[str, socket.socket]:
+    def hold(self, timeout: float, on_wait: Callable[[str], None] | None) -> dict[str, PeerLink]:
         answering = threading.Thread(
             target=answer_calls, args=(self.listener, self._answer, self.over), daemon=True
         )
@@ -143,8 +150,7 @@ class _Meeting:
         try:
             self._wait(timeout, on_wait)
         except BaseException:
-            for connection in self.found.values():
-                connection.close()
+            self.arrivals.close(*self.found)
             raise
         finally:
             answering.join()
@@ -177,11 +183,7 @@ class _Meeting:
 
     def _missing(self) -> list[str]:
         """Return who has not come yet, or has gone again."""
-        for peer, connection in list(self.found.items()):
-            if has_hung_up(connection):
-                connection.close()
-                del self.found[peer]
-                self.trouble[peer] = "was here, but hung up"
+        self.trouble |= self.arrivals.look()
         return sorted((self.callers | self.called) - set(self.found))
 
     def _explain(self, missing: Sequence[str]) -> str:
@@ -283,9 +285,7 @@ class _Meeting:
                 connection.close()
                 raise RefusedError("it came too late", peer)
             else:
-                if peer in self.found:
-                    self.found[peer].close()
-                self.found[peer] = connection
+                self.arrivals.add(peer, connection)
                 self.changed.notify_all()
 
     def _told(self, teller: str, failure: Failure) -> PeerFailedError:

@@ -21,6 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NoReturn
 
 from privet.errors import PeerError, PeerLostError, PeerSilentError
+from privet.transport.arrivals import SILENCE_SECONDS
 from privet.transport.channel import Array, Channel, Expected
 from privet.transport.frames import (
     ALIVE,
@@ -29,7 +30,7 @@ from privet.transport.frames import (
     MAX_FRAME_BYTES,
     name_tag,
 )
-from privet.transport.link import PeerLink, accuse, may_clear_up, suspects
+from privet.transport.link import PeerLink, accuse, may_clear_up, refuse_missed, suspects
 from privet.transport.poller import Poller
 
 _TICK = 0.02
@@ -43,15 +44,14 @@ class SocketChannel(Channel):
     def __init__(
         self,
         name: str,
-        sockets: Mapping[str, socket.socket],
-        deadline: float = 10.0,
+        links: Mapping[str, PeerLink],
+        deadline: float = SILENCE_SECONDS,
         *,
         inbox_limit: int = 64 << 20,
         frame_limit: int = MAX_FRAME_BYTES,
     ) -> None:
         super().__init__(name, deadline)
-        names = {name_tag(known): known for known in (name, *sockets)}
-        self._links = {p: PeerLink(p, s, frame_limit, names) for p, s in sockets.items()}
+        self._links = dict(links)
         self._by_descriptor = {link.socket.fileno(): link for link in self._links.values()}
         self._inbox_limit = inbox_limit
         self._poller = Poller()
@@ -62,10 +62,11 @@ class SocketChannel(Channel):
         self._leaving = False
         self._unread: set[PeerLink] = set()
         self._showed_life = time.monotonic()
-        for connection in sockets.values():
-            connection.setblocking(False)
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self._poller.watch(connection, select.POLLIN)
+        for link in self._links.values():
+            link.reader.limit = frame_limit
+            link.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._poller.watch(link.socket, link.interest)
+            self._watch(link)
         self._ticker = threading.Thread(
             target=self._tick, name=f"{name} looks after its connections", daemon=True
         )
@@ -139,12 +140,11 @@ class SocketChannel(Channel):
         """Return how many bytes are handed over for a peer and have not left yet."""
         return self._links[peer].outgoing_bytes
 
-    def close(self) -> None:
+    def close(self, longest: float | None = None) -> None:
         """Say goodbye, wait until the peers have said it, too, and hang up.
 
         To hang up on a peer that is still sending, if only signs of life, would make it lose what
-        we sent and it has not read yet. So we stay as long as it lives, and raise PeerError if it
-        ends without a goodbye: then the session has failed.
+        we sent and it has not read yet. So we stay while it lives, but not for ever.
         """
         with self._lock:
             if not self._closed.is_set():
@@ -152,14 +152,17 @@ class SocketChannel(Channel):
                 for link in self._links.values():
                     link.say(GOODBYE)
                     self._watch(link)
-                while any(self._lives(link) for link in self._links.values()):
+                started, longest = time.monotonic(), longest or self.goodbye_seconds
+                while any(map(self._lives, self._links.values())):
                     self._pump(_TICK)
+                    missed = [link for link in self._links.values() if not link.said_goodbye]
+                    taken = time.monotonic() - started
+                    if any(link.error is not None for link in missed):  # it has failed for all
+                        longest = min(longest, taken + _GRACE)
+                    if taken > longest:
+                        break
                 self._hang_up()
-                missed = [link for link in self._links.values() if not link.said_goodbye]
-                for link in missed:
-                    link.error = link.error or PeerSilentError(link.peer, "nothing heard from it")
-                if missed:
-                    raise accuse(suspects(missed), " before its goodbye")
+                refuse_missed(self._links.values(), self.deadline)
         self._ticker.join()
 
     def abort(self) -> None:

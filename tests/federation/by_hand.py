@@ -1,0 +1,37 @@
+"""A member of a federation that is played by hand: its keys are good, and it does what we like."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from privet.files.contacts import parse_address
+from privet.files.job import Job
+from privet.laboratory.local_federation import LocalFederation
+from privet.transport.identity import load_identity
+from privet.transport.link import PeerLink
+from privet.transport.mesh import connect, listen
+
+
+def come(local: LocalFederation, name: str, timeout: float = 60.0) -> dict[str, PeerLink]:
+    """Meet all others of the job, as its member of that name."""
+    job = Job.read(local.job)
+    folder = local.folder / name
+    identity = load_identity(folder / f"{name}.key", folder / f"{name}.crt")
+    with listen(*parse_address(job.contact(name).address)) as door:
+        return connect(name, job.members(), door, identity=identity, timeout=timeout)
+
+
+def coming(local: LocalFederation, name: str) -> Callable[[], dict[str, PeerLink]]:
+    """Meet all others in a thread; what is returned waits until it has."""
+    found: list[Any] = []
+    thread = threading.Thread(target=lambda: found.append(come(local, name)), daemon=True)
+    thread.start()
+
+    def links() -> dict[str, PeerLink]:
+        thread.join(60)
+        assert found, f"{name} does not meet the others"
+        return dict(found[0])
+
+    return links

@@ -6,6 +6,7 @@ or those of an alignment that was kept. Otherwise as soon as it is: buckets depe
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ from privet.federation.common_rows import Common, alignments_of, find_common, re
 from privet.federation.events import Tell
 from privet.files.alignments import Alignment, Alignments
 from privet.files.atomic import check_room, check_writable, make_folder, remove
-from privet.files.checkpoint import Checkpoints, Stage, checkpoint_bytes, data_digest
+from privet.files.checkpoint import STAGES, Checkpoints, Stage, checkpoint_bytes
 from privet.files.indicators import FOLDER
 from privet.files.job import Job
 from privet.files.part_file import PartFile, load_part, part_bytes
@@ -172,7 +173,7 @@ class Table:
         data = PartyData(prepared.columns, prepared.label, prepared.weight)
         ids = prepared.ids
         assert ids is not None
-        digest = data_digest(data, ids)
+        digest = _data_digest(data, ids)
         folder = make_folder(party.folder)
         path = _part_path(party, job)
         check_writable(path)
@@ -186,7 +187,7 @@ class Table:
                 "most"
             )
         # Stages and the next one; the tables of this run and of the one before, and the part.
-        kept = 2 + (params.patience or 0)
+        kept = STAGES + (params.patience or 0)
         check_room(folder, (kept + 1) * scores + 2 * tables + part)
         for left in folder.glob(f".{path.name}.*"):  # of a process that was killed while writing
             remove(left)
@@ -216,6 +217,18 @@ class Table:
             kept=folder / FOLDER,
             dealt=dealt,
         )
+
+
+def _data_digest(data: PartyData, ids: Ids) -> str:
+    """Return a digest of everything that a training takes from a participant, and of whose it is.
+
+    With ids, because rows in another order may look the same to one participant, not to all.
+    """
+    digest = hashlib.sha256(ids.digest())
+    digest.update("\0".join(data.columns.names).encode())
+    for array in (data.columns.buckets, data.columns.thresholds, data.label, data.weight):
+        digest.update(b"" if array is None else np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()
 
 
 def _part_path(party: PartyFile, job: Job) -> Path:

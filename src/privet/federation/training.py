@@ -56,6 +56,9 @@ def train_part(party: PartyFile, seat: Seat, *, restart: bool = False) -> tuple[
         stated = Statement.of(job, command="train", dealing=dealing, **table.states(own))
         purpose = agree_on_purpose(channel, job, stated)
         common, own = table.find_common(channel, purpose, seat.tell, own)
+        for complaint in own.checkpoints.damaged.values():
+            text = f"warning: {complaint}; it is left out, and the one before it counts"
+            seat.tell(Event("warning", text, {"warning": complaint}))
         if own.prepared.classes:
             seat.tell(_of_classes(own.prepared.classes))
         names = own.data.columns.names

@@ -5,10 +5,11 @@
     TABLES-RUN.ended      the stage at which a training has ended
 
 Participants move in step, so when one ends, each has the last table or the one before. Two stages
-are kept, therefore; with patience so many more, because the last of these tables may turn out not
-to be worth keeping. Their names hold the *run* they were made in, because tables trained again
-after a failure have other shares: parts of two runs never meet. Nothing is removed until its
-successor is safe.
+are enough, therefore, and one more is kept for a disk that damages one: a stage that cannot be read
+is left out, and the training goes on from the one before. With patience so many more are kept,
+because the last of these tables may turn out not to be worth keeping. Their names hold the *run*
+they were made in, because tables trained again after a failure have other shares: parts of two runs
+never meet. Nothing is removed until its successor is safe.
 
 When a training has ended, the stage of the tables that are kept stays: more can be trained later.
 
@@ -20,6 +21,7 @@ from __future__ import annotations
 
 import hashlib
 import shutil
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Final, Literal
@@ -28,13 +30,12 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from privet.boosting.federation import PartyData, TrainingState
+from privet.boosting.federation import TrainingState
 from privet.boosting.part import ModelPart
 from privet.config import Checked
-from privet.data.ids import Ids
 from privet.errors import InputError, ModelError
 from privet.files.atomic import extend, make_folder, remove, write_atomically
-from privet.files.records import Name, read_bytes
+from privet.files.records import Name, OtherVersionError, read_bytes
 from privet.files.streams import Column, Columns, batch_of, parse, read_sealed, seal, start_of
 from privet.files.tables import (
     MOST_OUTPUTS,
@@ -49,6 +50,8 @@ from privet.terms.params import Params
 FORMAT: Final = "privet-checkpoint"
 TABLES_FORMAT: Final = "privet-tables"
 VERSION = 4
+STAGES = 3
+"""How many stages are kept, at least."""
 Stage = tuple[int, str]
 """How many tables a training had done, and in which run."""
 # Stages and tables, stages of versions before, and what a killed process was writing.
@@ -128,10 +131,14 @@ class _Tables:
         self.digest.update(content)
 
 
+class DamagedError(ModelError):
+    """A checkpoint that cannot be read: there may be another one."""
+
+
 class Checkpoints:
     """The checkpoints of one job at one participant."""
 
-    def __init__(self, folder: Path, job: str, data: str, most: int = 2) -> None:
+    def __init__(self, folder: Path, job: str, data: str, most: int = STAGES) -> None:
         self._folder = folder
         self._job = job
         self._data = data
@@ -139,15 +146,20 @@ class Checkpoints:
         """How many stages are kept."""
         self._kept: list[Stage] = []
         self._tables: _Tables | None = None
+        self.damaged: dict[Path, str] = {}
+        """What was found to be damaged, and left out."""
 
     def stages(self) -> list[Stage]:
-        """Return the stages that we could go on from; raise ModelError for what is not ours."""
+        """Return the stages that we could go on from: all that are whole.
+
+        Raises ModelError for what is not ours, or not of this version.
+        """
         if not self._folder.is_dir():
             return []
         # Versions before this one wrote stages as JSON; reading refuses them.
         paths = [*self._folder.glob("*.json"), *self._folder.glob("*.scores")]
-        stages = [self._read(path)[0].stage for path in paths]
-        return sorted({*stages, *(header.stage for header in self._ends())})
+        stages = {self._read(path)[0].stage for path in paths if self._is_whole(path)}
+        return sorted(stages | {header.stage for header in self._ends()})
 
     def ended(self, length: str) -> Stage | None:
         """Return the stage at which a training of that length ended, if one did."""
@@ -155,8 +167,18 @@ class Checkpoints:
 
     def _ends(self) -> list[_StageHeader]:
         """Return where our trainings have ended; those of others are in nobody's way."""
-        headers = [_read_stage(path)[0] for path in self._folder.glob("*.ended")]
+        paths = self._folder.glob("*.ended")
+        headers = [_read_stage(path)[0] for path in paths if self._is_whole(path, _read_stage)]
         return [each for each in headers if (each.job, each.data) == (self._job, self._data)]
+
+    def _is_whole(self, path: Path, read: Callable[[Path], object] | None = None) -> bool:
+        """Tell whether a stage can be read, and note it if it cannot."""
+        try:
+            (read or self._read)(path)
+        except DamagedError as error:
+            self.damaged[path] = str(error)
+            return False
+        return True
 
     def load(self, stage: Stage) -> TrainingState:
         """Return what we had at a stage, to go on from it; later ones are removed then."""
@@ -231,23 +253,20 @@ class Checkpoints:
         advice = f"; remove {self._folder} to train from the first table"
         try:
             header, scores = _read_stage(path)
-            for what, ours, its in (
-                ("job", self._job, header.job),
-                ("data", self._data, header.data),
-            ):
-                if ours != its:
-                    raise ModelError(f"{path}: belongs to another {what} than this one")
-            if self._stage_path(header.stage, header.kind) != path:
-                raise ModelError(f"{path}: damaged: its name is not that of its content")
-            losses = tuple(header.losses)
-            return header, TrainingState(self._read_tables(header), scores, losses=losses)
-        except ModelError as error:
+        except OtherVersionError as error:
             raise ModelError(f"{error}{advice}") from None
+        for what, ours, its in (("job", self._job, header.job), ("data", self._data, header.data)):
+            if ours != its:
+                raise ModelError(f"{path}: belongs to another {what} than this one{advice}")
+        if self._stage_path(header.stage, header.kind) != path:
+            raise DamagedError(f"{path}: damaged: its name is not that of its content")
+        losses = tuple(header.losses)
+        return header, TrainingState(self._read_tables(header), scores, losses=losses)
 
     def _read_tables(self, stage: _StageHeader) -> ModelPart:
         path = self._tables_path(stage.run)
-        content = read_bytes(path)[: stage.tables_bytes]
         try:
+            content = read_bytes(path)[: stage.tables_bytes]
             if hashlib.sha256(content).hexdigest() != stage.tables_digest:
                 raise ModelError("its content does not fit its seal")
             header, tables = parse(
@@ -257,14 +276,19 @@ class Checkpoints:
                 raise ModelError("other tables than those of its stage")
             return read_part(header.part, tables)
         except InputError as error:
-            raise ModelError(f"{path}: damaged: {error}") from None
+            raise DamagedError(f"{path}: damaged: {error}") from None
 
 
 def _read_stage(path: Path) -> tuple[_StageHeader, npt.NDArray[np.uint64]]:
     """Read a stage, whosever it is."""
-    header, batches = read_sealed(path, _StageHeader, _StageHeader.columns, FORMAT, VERSION)
+    try:
+        header, batches = read_sealed(path, _StageHeader, _StageHeader.columns, FORMAT, VERSION)
+    except OtherVersionError:
+        raise
+    except ModelError as error:
+        raise DamagedError(str(error)) from None
     if len(batches) != 1:
-        raise ModelError(f"{path}: damaged: scores in {len(batches)} batches")
+        raise DamagedError(f"{path}: damaged: scores in {len(batches)} batches")
     return header, np.ascontiguousarray(batches[0]["score"].T)
 
 
@@ -272,15 +296,3 @@ def checkpoint_bytes(samples: int, params: Params) -> tuple[int, int]:
     """Return how many bytes a stage's scores and a run's tables take at most."""
     outputs = params.objective.outputs
     return 4096 + 8 * outputs * samples, params.tables * table_bytes(params.depth, outputs)
-
-
-def data_digest(data: PartyData, ids: Ids) -> str:
-    """Return a digest of everything that a training takes from a participant, and of whose it is.
-
-    With ids, because rows in another order may look the same to one participant, not to all.
-    """
-    digest = hashlib.sha256(ids.digest())
-    digest.update("\0".join(data.columns.names).encode())
-    for array in (data.columns.buckets, data.columns.thresholds, data.label, data.weight):
-        digest.update(b"" if array is None else np.ascontiguousarray(array).tobytes())
-    return digest.hexdigest()

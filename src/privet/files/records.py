@@ -74,6 +74,10 @@ class Preamble(BaseModel):
 _Kind = TypeVar("_Kind", bound=Checked)
 
 
+class OtherVersionError(ModelError):
+    """A sound file, of a version that is not read here."""
+
+
 def read_bytes(path: str | Path) -> bytes:
     """Read a whole file; raise ModelError if that cannot be, or it is too large."""
     try:
@@ -101,7 +105,7 @@ def read_record(path: str | Path, form: str, kinds: Mapping[int, type[_Kind]]) -
     if preamble is None or preamble.format != form:
         raise ModelError(f"{path}: {not_ours(form)}")
     if preamble.version not in kinds:
-        raise ModelError(f"{path}: {other_version(form, preamble.version, *kinds)}")
+        raise OtherVersionError(f"{path}: {other_version(form, preamble.version, *kinds)}")
     try:
         return kinds[preamble.version].model_validate_json(content)
     except ValidationError as error:

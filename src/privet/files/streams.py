@@ -25,7 +25,13 @@ from pydantic import ValidationError
 
 from privet.config import Checked, explain
 from privet.errors import ModelError
-from privet.files.records import not_ours, other_version, read_bytes, read_preamble
+from privet.files.records import (
+    OtherVersionError,
+    not_ours,
+    other_version,
+    read_bytes,
+    read_preamble,
+)
 
 _KEY = b"privet"
 _START = b"\xff\xff\xff\xff"  # of every message of a stream
@@ -80,7 +86,7 @@ def read_sealed(
             preamble = read_preamble(content)
             if preamble is None or preamble.format != form:
                 raise ModelError(not_ours(form))
-            raise ModelError(other_version(form, preamble.version, version))
+            raise OtherVersionError(other_version(form, preamble.version, version))
         stream, its_seal = content[:-_SEAL_BYTES], content[-_SEAL_BYTES:]
         if hashlib.sha256(stream).digest() != its_seal:
             ours = form.encode() in stream
@@ -88,7 +94,7 @@ def read_sealed(
             raise ModelError(complaint)
         return parse(stream, kind, columns_of, form, version)
     except ModelError as error:
-        raise ModelError(f"{path}: {error}") from None
+        raise type(error)(f"{path}: {error}") from None
 
 
 def parse(
@@ -124,7 +130,7 @@ def _parse_header(schema: Any, kind: type[_Header], form: str, version: int) -> 
     if preamble is None or preamble.format != form:
         raise ModelError(not_ours(form))
     if preamble.version != version:
-        raise ModelError(other_version(form, preamble.version, version))
+        raise OtherVersionError(other_version(form, preamble.version, version))
     try:
         return kind.model_validate_json(content)
     except ValidationError as error:

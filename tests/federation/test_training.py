@@ -24,7 +24,16 @@ from privet.files.part_file import load_part
 from privet.laboratory.local_federation import LocalFederation, free_ports
 from privet.runtime.counter import cost_of
 from privet.terms.objectives import sigmoid
-from tests.federation.harness import NAMES, change, model_in_the_clear, model_of, prepare, rows, run
+from tests.federation.harness import (
+    NAMES,
+    Run,
+    change,
+    model_in_the_clear,
+    model_of,
+    prepare,
+    rows,
+    run,
+)
 
 
 def plain_model(local: LocalFederation) -> Model:
@@ -270,6 +279,22 @@ def test_one_has_its_part_and_the_other_only_its_last_checkpoint(tmp_path: Path)
     found = run(local, "train").checked()
     assert found["shop"][0].resumed_from == 3
     assert load_part(local.part("shop")).model == before.model
+    assert same_tests(model_of(local), plain_model(local))
+
+
+def test_a_second_run_of_the_same_job_is_refused(tmp_path: Path) -> None:
+    """The listener of the first is closed by then, so nothing else would keep it away."""
+    local = prepare(tmp_path)
+    second: list[Run] = []
+
+    def start_again(event: Event) -> None:
+        if event.kind == "table" and not second:
+            second.append(run(local, "train", absent=("shop", "dealer"), wait=1.0))
+
+    first = run(local, "train", tells={"bank": start_again})
+    first.checked()
+    assert isinstance(second[0].errors["bank"], UnavailableError)
+    assert "works there for the job 'rehearsal'" in str(second[0].errors["bank"])
     assert same_tests(model_of(local), plain_model(local))
 
 

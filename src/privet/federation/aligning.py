@@ -14,6 +14,7 @@ from privet.federation.own import checkpoint_folder
 from privet.federation.party_report import AlignmentReport
 from privet.federation.session import Seat
 from privet.files.atomic import write_atomically
+from privet.files.lock import locked
 from privet.files.party_file import PartyFile
 
 
@@ -22,6 +23,11 @@ def align_table(party: PartyFile, seat: Seat) -> tuple[AlignmentReport, Ids]:
 
     Returns what it took, and the ids of these rows, in the order that all have agreed on.
     """
+    with locked(party.folder, seat.job.name):
+        return _align(party, seat)
+
+
+def _align(party: PartyFile, seat: Seat) -> tuple[AlignmentReport, Ids]:
     job = seat.job
     if not job.align:
         raise ParameterError("align: the job does not say align = true, so nothing would use it")

@@ -1,0 +1,68 @@
+"""One run at a time: threads, processes, and such as were killed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from privet.errors import UnavailableError
+from privet.files.lock import locked
+
+HOLD = "import sys; from privet.files.lock import locked\nwith locked(sys.argv[1], 'job'): input()"
+
+
+def test_a_second_one_is_refused_and_told_by_whom(tmp_path: Path) -> None:
+    with locked(tmp_path, "job"):
+        with (
+            pytest.raises(UnavailableError, match=r"process \d+ works there for the job 'job'"),
+            locked(tmp_path, "job"),
+        ):
+            pass
+        with locked(tmp_path, "another"):
+            pass
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_one_that_was_killed_locks_nobody_out(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", HOLD, str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE) as process:  # noqa: S603
+        while True:
+            try:
+                with locked(tmp_path, "job"):
+                    pass
+            except UnavailableError as error:
+                if f"process {process.pid} " in str(error):
+                    break
+        process.kill()
+    assert (tmp_path / ".job.lock").exists()
+    with locked(tmp_path, "job"):
+        pass
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_never_two_at_once(tmp_path: Path) -> None:
+    """Though each removes the file when it is done, and others are about to lock it."""
+    inside, most, done = 0, 0, 0
+
+    def work() -> None:
+        nonlocal inside, most, done
+        while done < 300:
+            try:
+                with locked(tmp_path, "job"):
+                    inside += 1
+                    most = max(most, inside)
+                    done += 1
+                    inside -= 1
+            except UnavailableError:
+                pass
+
+    threads = [threading.Thread(target=work) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert most == 1

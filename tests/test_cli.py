@@ -102,6 +102,7 @@ def test_names_are_shown_as_they_are(tmp_path: Path) -> None:
         (["--data", "breast-cancer", "--parties", "1"], 3, "n_parties: "),
         (["--data", "breast-cancer", "--test-size", "2"], 3, "test_size: "),
         (["--data", "breast-cancer", "--seed", "-1"], 3, "seed: "),
+        (["--data", "breast-cancer", "--learning-rate", "1e-300"], 3, "learning_rate: "),
         (["--data", "breast-cancer", "--save", "x", "--report", "x"], 3, "save: "),
         (["--data", "nowhere.csv"], 4, "neither a file nor a data set"),
         (["--data", "bad.csv"], 4, "bad.csv: column 'a', row 2: 'x' is not a number"),
@@ -123,6 +124,18 @@ def test_errors_have_a_message_and_a_code(
     monkeypatch.chdir(tmp_path)
     assert exit_code(monkeypatch, "simulate", *arguments) == code
     assert complaint in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("wait", ["nan", "-1", "0"])
+@pytest.mark.parametrize("command", ["train", "dealer", "predict", "align"])
+def test_a_wait_that_is_no_time(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: str, wait: str
+) -> None:
+    """Not a number is never over, so the waiting would not be, either."""
+    files = ["--model=part"] if command == "predict" else ["--job=job.toml"]
+    files += ["--party=party.toml"] if command != "dealer" else []
+    assert exit_code(monkeypatch, command, *files, f"--wait={wait}") == 3
+    assert f"wait: {wait} is not a number of seconds" in capsys.readouterr().err
 
 
 def test_an_error_in_a_process_of_its_own() -> None:

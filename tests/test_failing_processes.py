@@ -120,20 +120,25 @@ def test_keys_that_cannot_be_used(tmp_path: Path, who: str, keys: str) -> None:
     assert complaint.startswith("error: ")
 
 
-@pytest.mark.parametrize("who", ["bank", "shop", "dealer"])
-def test_one_that_is_interrupted_while_it_waits(tmp_path: Path, who: str) -> None:
+@pytest.mark.parametrize(
+    ("who", "number"),
+    [("bank", signal.SIGINT), ("shop", signal.SIGTERM), ("dealer", signal.SIGTERM)],
+    ids=["bank-INT", "shop-TERM", "dealer-TERM"],
+)
+def test_one_that_is_interrupted_while_it_waits(tmp_path: Path, who: str, number: int) -> None:
     """One of three has not come; one has met the third, and goes."""
     local = prepare(tmp_path)
     absent = "bank" if who == "shop" else "shop"
     with waiting(local, "train", *(name for name in local.everybody if name != absent)) as running:
         leaving = running.pop(who)
         await_event(leaving, "waiting")
-        leaving.send_signal(signal.SIGINT)
+        leaving.send_signal(number)
         interrupted = time.time()
         heard = expect_end(running, who, "it was interrupted (exit code 130)")
         assert max(clock(each[-1]) for each in heard.values()) < interrupted + SECONDS
-        leaving.communicate(timeout=PATIENCE)
-        assert leaving.returncode == 130
+        _, said = leaving.communicate(timeout=PATIENCE)
+        last = events(said)[-1]
+        assert (leaving.returncode, last["event"], last["code"]) == (130, "interrupted", 130)
 
 
 def test_a_part_that_is_not_there(tmp_path: Path) -> None:
@@ -173,6 +178,9 @@ def test_a_dealer_that_stays_goes_on(tmp_path: Path) -> None:
                 _, said = process.communicate(timeout=PATIENCE)
                 assert process.returncode == 0, said
         await_event(dealer, "done")
+        dealer.send_signal(signal.SIGTERM)
+        _, said = dealer.communicate(timeout=PATIENCE)
+        assert (dealer.returncode, events(said)[-1]["event"]) == (130, "interrupted")
 
 
 def test_a_dealer_that_stays_is_not_held_by_those_who_freeze(tmp_path: Path) -> None:

@@ -31,12 +31,15 @@ What a process of the command line returns:
     9    participants were not asked to do the same, or do not compute the same numbers
          (DisagreementError)
     10   what the participants computed together cannot be (ResultError)
-    130  interrupted
+    130  interrupted, by Ctrl-C or SIGTERM
 """
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Final
+
+INTERRUPTED: Final = 130
+"""The exit code of one that was asked to end."""
 
 
 class PrivetError(Exception):

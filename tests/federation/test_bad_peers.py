@@ -159,7 +159,27 @@ def test_a_port_that_is_taken(tmp_path: Path) -> None:
     [
         ("party.toml", 'id = "id"', 'id = "key"', 4, "there is no column 'key'"),
         ("party.toml", 'id = "id"', 'id = "id"\ncolumns = ["a", "z"]', 4, "no column 'z'"),
-        ("party.toml", 'id = "id"', 'id = "id"\nlabel = "a"', 3, "bank is a passive participant"),
+        (
+            "party.toml",
+            'id = "id"',
+            'id = "id"\nlabel = "a"',
+            3,
+            r"party\.toml: data\.label: bank is a passive participant",
+        ),
+        (
+            "party.toml",
+            'id = "id"',
+            'id = ["id", "a"]',
+            3,
+            r"party\.toml: data\.id: names id, a, and an id of the job has 1 parts",
+        ),
+        (
+            "party.toml",
+            "[data]",
+            'listen = "nowhere"\n[data]',
+            3,
+            r"party\.toml: listen: 'nowhere' is not HOST:PORT",
+        ),
         ("party.toml", '"train.csv"', '"lost.csv"', 4, "lost.csv: No such file"),
         ("party.toml", 'name = "bank"', 'name = "moon"', 3, "'moon' takes no part in the job"),
         ("party.toml", "[data]", "[data]\ncolour = 1", 3, "data.colour: is not known"),

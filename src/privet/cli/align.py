@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from privet.cli.console import LogFormat, telling
-from privet.cli.federate import ReportFile, Wait, check_report, tell_reveals
-from privet.cli.options import JobFile, PartyOption
+from privet.cli.federate import ReportFile, check_report, tell_reveals
+from privet.cli.options import JobFile, PartyOption, Wait
 from privet.cli.seats import training
 from privet.federation.aligning import align_table, write_ids
 from privet.federation.events import Event

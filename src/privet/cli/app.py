@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from typing import Annotated
 
@@ -34,6 +35,8 @@ for command in (
 
 def main() -> None:
     """Run the command line and end the process with the documented exit code."""
+    # A service manager asks to end by SIGTERM, a person by Ctrl-C: it comes to the same.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         app()
     except PrivetError as error:

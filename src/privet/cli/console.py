@@ -7,13 +7,14 @@ import datetime
 import json
 import sys
 import time
+import traceback
 from collections.abc import Iterator
 from typing import Annotated, Literal
 
 import typer
 from rich.console import Console
 
-from privet.errors import PrivetError
+from privet.errors import INTERRUPTED, PrivetError
 from privet.federation.events import Event, Tell
 
 LogFormat = Annotated[
@@ -27,19 +28,16 @@ _WAITING_SECONDS = 5.0
 
 @contextlib.contextmanager
 def telling(log_format: str) -> Iterator[Tell]:
-    """Yield where events go. In JSON an error is the last of them."""
+    """Yield where events go. In JSON the last of them says how it ended, however it did."""
     if log_format == "json":
         try:
             yield _json
-        except PrivetError as error:
-            fields = {
-                "code": error.exit_code,
-                "error": type(error).__name__,
-                "peer": error.peer,
-                "step": error.step,
-            }
-            _json(Event("error", str(error), fields))
-            raise typer.Exit(error.exit_code) from None
+        except typer.Exit:
+            raise
+        except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001
+            last = _last_words(error)
+            _json(last)
+            raise typer.Exit(last.fields["code"]) from None
         return
     console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
     with console.status("starting") if console.is_terminal else contextlib.nullcontext() as status:
@@ -57,6 +55,23 @@ def telling(log_format: str) -> Iterator[Tell]:
             console.print(event.text)
 
         yield tell
+
+
+def _last_words(error: BaseException) -> Event:
+    if isinstance(error, KeyboardInterrupt):
+        return Event("interrupted", "interrupted", {"code": INTERRUPTED})
+    if not isinstance(error, PrivetError):
+        found = "".join(traceback.format_exception(error))
+        text = f"a bug of ours, please report it: {error!r}"
+        fields = {"code": PrivetError.exit_code, "error": type(error).__name__, "traceback": found}
+        return Event("error", text, fields)
+    fields = {
+        "code": error.exit_code,
+        "error": type(error).__name__,
+        "peer": error.peer,
+        "step": error.step,
+    }
+    return Event("error", str(error), fields)
 
 
 def _json(event: Event) -> None:

@@ -11,8 +11,7 @@ import typer
 
 from privet.boosting.federation import Federation
 from privet.cli.console import LogFormat, telling
-from privet.cli.federate import Wait
-from privet.cli.options import JobFile, columns_of, cut_counts_of, monotone_of
+from privet.cli.options import JobFile, Wait, columns_of, cut_counts_of, monotone_of
 from privet.errors import CorrelationError, DataError, DisagreementError, ParameterError, PeerError
 from privet.federation.ahead import deal_files
 from privet.federation.ahead_together import deal_files_together

@@ -10,7 +10,8 @@ import typer
 
 from privet.boosting.model import Model
 from privet.cli.console import LogFormat, telling
-from privet.cli.federate import OtherJob, ReportFile, Wait, check_report, finish
+from privet.cli.federate import OtherJob, ReportFile, check_report, finish
+from privet.cli.options import Wait
 from privet.cli.seats import predicting
 from privet.errors import ParameterError
 from privet.federation.events import Event

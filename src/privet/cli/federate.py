@@ -14,7 +14,7 @@ import typer
 from rich.console import Console
 
 from privet.cli.console import LogFormat, telling
-from privet.cli.options import JobFile, PartyOption
+from privet.cli.options import JobFile, PartyOption, Wait
 from privet.cli.seats import predicting, training
 from privet.federation.events import Event, Tell
 from privet.federation.http import endpoint
@@ -31,7 +31,6 @@ from privet.files.party_file import PartyFile
 from privet.transport.identity import create_identity
 
 ModelOption = Annotated[Path, typer.Option("--model", help="Your part of the model.")]
-Wait = Annotated[float, typer.Option(help="Seconds to wait for the others to start.")]
 ReportFile = Annotated[
     Path | None, typer.Option("--report", help="Write what it took there, as JSON.")
 ]

@@ -14,8 +14,20 @@ from privet.files.job import Job
 from privet.terms.cuts import check_told
 from privet.terms.monotone import Monotone
 
+
+def check_wait(seconds: float) -> float:
+    """Return for how long to wait; raise ParameterError unless that is a time."""
+    if not seconds > 0:  # nor is it one that is no number
+        raise ParameterError(f"wait: {seconds:g} is not a number of seconds above 0, or inf")
+    return seconds
+
+
 JobFile = Annotated[Path, typer.Option("--job", help="The job, as all have it.")]
 Dealers = Annotated[int, typer.Option(help="1, or 3, of whom none knows a mask.")]
+
+Wait = Annotated[
+    float, typer.Option(help="Seconds to wait for the others to start.", callback=check_wait)
+]
 PartyOption = Annotated[Path, typer.Option("--party", help="Your own party.toml.")]
 
 

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import multiprocessing
+import os
 import sys
+import threading
 from collections.abc import Iterator
 
-from privet.errors import PrivetError
+from privet.errors import INTERRUPTED, PrivetError
 from privet.federation.dealing import deal
 from privet.federation.events import Event, Tell
 from privet.federation.session import seated
@@ -52,7 +54,12 @@ def own_dealer(own: PartyFile, job: Job, wait: float, tell: Tell) -> Iterator[No
 
 
 def _deal(job: str, name: str, ours: OwnDealer, wait: float) -> None:
-    """Be that dealer; whatever it fails with, the others of the job are told, and we are."""
+    """Be that dealer; whatever it fails with, the others of the job are told, and we are.
+
+    It ends with the participant that plays it, even if that is killed: nobody would stop it, and it
+    would keep its port from the next.
+    """
+    threading.Thread(target=_end_with_player, daemon=True).start()
     agreed = Job.model_validate_json(job)
     try:
         with seated(agreed, name, ours.key, ours.certificate, ours.listen, wait=wait) as seat:
@@ -60,3 +67,12 @@ def _deal(job: str, name: str, ours: OwnDealer, wait: float) -> None:
     except PrivetError as error:
         print(f"{name}: {error}", file=sys.stderr, flush=True)  # noqa: T201
         sys.exit(error.exit_code)
+    except KeyboardInterrupt:  # Ctrl-C reaches both of us
+        sys.exit(INTERRUPTED)
+
+
+def _end_with_player() -> None:
+    player = multiprocessing.parent_process()
+    assert player is not None
+    player.join()
+    os._exit(INTERRUPTED)

@@ -46,6 +46,7 @@ def predicting(
 
 @contextlib.contextmanager
 def _seated(own: PartyFile, job: Job, wait: float, tell: Tell) -> Iterator[Seat]:
+    own.check_seat(job)
     keys = own.key, own.certificate, own.listen
     with (
         own_dealer(own, job, wait, tell),

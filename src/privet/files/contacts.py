@@ -24,11 +24,7 @@ class Contact(Config):
     @field_validator("address")
     @classmethod
     def _has_a_port(cls, address: str) -> str:
-        try:
-            parse_address(address)
-        except ParameterError as error:
-            raise ValueError(str(error).removeprefix("address: ")) from None
-        return address
+        return check_address(address)
 
 
 class Participant(Contact):
@@ -45,6 +41,15 @@ class Participant(Contact):
     def _is_a_name(cls, name: str) -> str:
         check_name(name)
         return name
+
+
+def check_address(address: str) -> str:
+    """Return an address; raise ValueError unless it is HOST:PORT, for whoever names its key."""
+    try:
+        parse_address(address)
+    except ParameterError as error:
+        raise ValueError(str(error).removeprefix("address: ")) from None
+    return address
 
 
 def parse_address(address: str, lowest: int = 1) -> tuple[str, int]:

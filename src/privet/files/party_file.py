@@ -20,6 +20,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from pydantic import PrivateAttr, field_validator
+
 from privet.config import Config
 from privet.data.description import DataDescription
 from privet.data.encoder import Encoder
@@ -27,6 +29,7 @@ from privet.data.frame import Frame
 from privet.data.ids import Ids
 from privet.data.reader import Rules, read_new_rows, read_table
 from privet.errors import ParameterError
+from privet.files.contacts import check_address
 from privet.files.job import Job
 
 
@@ -37,6 +40,11 @@ class OwnDealer(Config):
     certificate: str
     listen: str | None = None
     """HOST:PORT to listen on, where it is not the dealer's address in the job."""
+
+    @field_validator("listen")
+    @classmethod
+    def _is_an_address(cls, listen: str | None) -> str | None:
+        return None if listen is None else check_address(listen)
 
 
 class PartyFile(Config):
@@ -55,6 +63,13 @@ class PartyFile(Config):
     dealer: OwnDealer | None = None
     """If the job has us play a dealer, and it is to be started with us: a process of its own."""
     data: DataDescription
+    _file: str = PrivateAttr("party.toml")
+    """Where this was read, for complaints."""
+
+    @field_validator("listen")
+    @classmethod
+    def _is_an_address(cls, listen: str | None) -> str | None:
+        return None if listen is None else check_address(listen)
 
     @classmethod
     def load(cls, path: str | Path) -> PartyFile:
@@ -70,7 +85,20 @@ class PartyFile(Config):
             paths["correlations"] = [str(home / path) for path in read.dealt]
         if read.data.id is None:
             raise ParameterError(f"{path}: data.id: is required: which sample a row is")
-        return read.model_copy(update={**paths, "data": read.data.starting_from(home)})
+        loaded = read.model_copy(update={**paths, "data": read.data.starting_from(home)})
+        loaded._file = str(path)
+        return loaded
+
+    def check_seat(self, job: Job) -> None:
+        """Raise ParameterError unless we take part in a job."""
+        if self.name not in job.names:
+            raise self._complaint(
+                f"name: {self.name!r} takes no part in the job {job.name!r}; there are "
+                f"{', '.join(job.names)}"
+            )
+
+    def _complaint(self, text: str) -> ParameterError:
+        return ParameterError(f"{self._file}: {text}")
 
     @property
     def dealt(self) -> list[str]:
@@ -82,21 +110,21 @@ class PartyFile(Config):
         """Read our rows for training, with the label if we are the active participant."""
         data, role = self.data, job.role(self.name)
         if role == "active" and data.label is None:
-            raise ParameterError(
+            raise self._complaint(
                 f"data.label: is required of {self.name}, the active participant of the job"
             )
         if role != "active" and data.label is not None:
-            raise ParameterError(
+            raise self._complaint(
                 f"data.label: {self.name} is a passive participant of the job; the label is the "
                 "active one's: leave it out"
             )
         if role != "active" and data.weighted:
-            raise ParameterError(
+            raise self._complaint(
                 f"data.weight, data.class_weight: {self.name} is a passive participant of the job; "
                 "weights are the active one's: leave them out"
             )
         if role == "active" and data.weighted != job.weighted:
-            raise ParameterError(
+            raise self._complaint(
                 "weighted: the job says that rows have weights, and data.weight and "
                 "data.class_weight are not there: give one of them, or change everybody's job"
                 if job.weighted
@@ -127,7 +155,7 @@ class PartyFile(Config):
         """Return how ids are compared; raise ParameterError unless ours have the job's parts."""
         ids, parts = self.data.id_columns, job.ids.parts
         if len(ids) != len(parts):
-            raise ParameterError(
+            raise self._complaint(
                 f"data.id: names {', '.join(ids) or 'no column'}, and an id of the job has "
                 f"{len(parts)} parts, {', '.join(parts)}: name a column for each of them"
             )

@@ -60,8 +60,9 @@ class Params(Config):
     )
     """Lambda: added to every sum of second derivatives. Positive, so that no quotient is 0/0."""
     learning_rate: Annotated[
-        float, Field(gt=0, le=1, description="Factor on the leaf values; 1 is the paper's.")
+        float, Field(ge=1e-9, le=1, description="Factor on the leaf values; 1 is the paper's.")
     ] = 0.3
+    """As small as leaf values have bits for, or more: with less, no score would ever move."""
     base_score: Annotated[
         float | None,
         Field(

@@ -27,6 +27,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from privet.errors import (
+    INTERRUPTED,
     CorrelationError,
     DataError,
     DisagreementError,
@@ -46,7 +47,6 @@ SESSION_BYTES = 32
 _MAGIC = b"PVHELLO2"
 _NOTE = struct.Struct("<BI")
 _GOES_ON = _NOTE.pack(0, 0)
-_INTERRUPTED = 130
 _REASONS = {
     PrivetError.exit_code: "an error that nobody expected",
     ParameterError.exit_code: "a parameter of its cannot be used",
@@ -56,7 +56,7 @@ _REASONS = {
     PeerError.exit_code: "no agreement with what answers at its address",
     CorrelationError.exit_code: "its correlations cannot be used",
     DisagreementError.exit_code: "it was not asked to do the same",
-    _INTERRUPTED: "it was interrupted",
+    INTERRUPTED: "it was interrupted",
 }
 
 
@@ -74,7 +74,7 @@ class Failure:
             return cls(error.peer or name, error.its_code)
         code = getattr(error, "exit_code", PrivetError.exit_code)
         if isinstance(error, KeyboardInterrupt):
-            code = _INTERRUPTED
+            code = INTERRUPTED
         return cls(name, code if code in _REASONS else PrivetError.exit_code)
 
     def told_by(self, teller: str) -> str:

@@ -64,7 +64,8 @@ def listen(host: str = "127.0.0.1", port: int = 0) -> socket.socket:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         return socket.create_server((host, port), family=family, backlog=64)
     except OSError as error:
-        raise UnavailableError(f"cannot listen on {host}:{port}: {error.strerror}") from None
+        problem = str(error.strerror).partition(" (while attempting")[0]
+        raise UnavailableError(f"cannot listen on {host}:{port}: {problem}") from None
 
 
 def connect(

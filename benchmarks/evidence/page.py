@@ -17,6 +17,7 @@ from benchmarks import (
     same_tests,
     secretflow,
 )
+from benchmarks.chaos import page as chaos
 from benchmarks.evidence.kept import read
 from benchmarks.evidence.markdown import table, wrapped
 from benchmarks.evidence.measure import load
@@ -73,6 +74,7 @@ def _programs(folder: Path) -> Iterator[str]:
         columns,
         multiclass,
         secretflow,
+        chaos,
     )
     for program in programs:
         path = folder / f"{program.NAME}.json"

@@ -1,0 +1,134 @@
+"""Interrupt federations, several at once, until they were interrupted as often as asked for."""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from benchmarks.chaos.page import NAME, section
+from benchmarks.chaos.relay import Relays
+from benchmarks.chaos.strike import Strike, deck
+from benchmarks.chaos.trial import Outcome, Trial
+from benchmarks.evidence.kept import Figures, keep, results
+from benchmarks.evidence.markdown import wrapped
+from privet.boosting.binning import bucket_columns
+from privet.boosting.trainer import train
+from privet.data.datasets import load_dataset
+from privet.data.partition import split_rows
+from privet.laboratory.local_federation import LocalFederation
+from privet.runtime.roles import dealer_names
+from privet.terms.params import Params
+
+NAMES = ("bank", "telecom", "shop")
+PARAMS: dict[str, Any] = {"tables": 12, "depth": 3, "learning_rate": 1.0}
+EACH = 3
+"""How often a federation is interrupted at most: once in a phase."""
+
+
+class Chaos:
+    """Federations to be interrupted, and what came of it."""
+
+    def __init__(self, interruptions: int, seed: int) -> None:
+        self._left = interruptions
+        self._lock = threading.Lock()
+        self.outcomes: list[tuple[int, Outcome]] = []
+        data = load_dataset("breast-cancer")
+        self._task = data.task
+        self._rows, self._new = split_rows(data.frame, 0.2, 0)
+        params = Params(task=data.task, **PARAMS)
+        assert self._rows.label is not None
+        columns = bucket_columns("all", self._rows.names, self._rows.columns, params.buckets)
+        self._plain = train([columns], self._rows.label, params)
+        self._decks = {
+            n: deck(random.Random(f"{seed} {n}"), NAMES, dealer_names(n), params.tables)  # noqa: S311
+            for n in (1, 3)
+        }
+
+    def deals(self) -> Iterator[tuple[int, list[Strike]]]:
+        """Yield how many dealers a federation has, and its interruptions, until none are left."""
+        dealers = 1
+        held: dict[int, list[Strike]] = {1: [], 3: []}
+        while self._left > 0:
+            strikes: list[Strike] = []
+            while len(strikes) < min(EACH, self._left):
+                strike = held[dealers].pop() if held[dealers] else next(self._decks[dealers])
+                if strike.phase in {other.phase for other in strikes}:
+                    held[dealers].append(strike)  # for the next federation
+                    break
+                strikes.append(strike)
+            self._left -= len(strikes)
+            yield dealers, strikes
+            dealers = 4 - dealers
+
+    def suffer(self, dealers: int, strikes: list[Strike]) -> None:
+        """Make a federation, interrupt it, and keep what came of it."""
+        with tempfile.TemporaryDirectory(prefix="privet-chaos-") as folder:
+            local = LocalFederation(Path(folder), NAMES, dealers)
+            local.write_tables(self._rows, self._new)
+            local.write_configuration(self._task, PARAMS)
+            relays = Relays(local)
+            try:
+                found = Trial(local, self._plain, self._new, relays).suffer(strikes)
+            finally:
+                relays.close()
+        with self._lock:
+            for outcome in found:
+                self.outcomes.append((dealers, outcome))
+                told = "too late" if outcome.missed else "; ".join(outcome.problems) or "good"
+                print(f"{len(self.outcomes)}: {outcome.strike}, {dealers} dealers: {told}")
+                sys.stdout.flush()
+
+    def figures(self) -> list[Figures]:
+        """Return what came of every interruption that came in time, to be kept."""
+        return [
+            {
+                "phase": outcome.strike.phase,
+                "action": outcome.strike.action,
+                "victims": outcome.strike.victims,
+                "dealers": dealers,
+                "what": str(outcome.strike),
+                "seconds": round(outcome.seconds, 2),
+                "problems": outcome.problems,
+            }
+            for dealers, outcome in self.outcomes
+            if not outcome.missed or outcome.problems
+        ]
+
+
+def main() -> int:
+    """Run what was asked for; return 1 if anything went wrong."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--interruptions", type=int, default=50)
+    parser.add_argument("--at-once", type=int, default=2, help="how many federations")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--keep", action="store_true", help="for docs/results, not build/quick")
+    arguments = parser.parse_args()
+    started = time.perf_counter()
+    chaos = Chaos(arguments.interruptions, arguments.seed)
+    federations = list(chaos.deals())
+    with ThreadPoolExecutor(arguments.at_once) as pool:
+        for done in [pool.submit(chaos.suffer, *each) for each in federations]:
+            done.result()
+    figures: Figures = {
+        "federations": len(federations),
+        "at_once": arguments.at_once,
+        "seed": arguments.seed,
+        "run_seconds": time.perf_counter() - started,
+        "interruptions": chaos.figures(),
+    }
+    command = f"python -m benchmarks.chaos --interruptions {arguments.interruptions}"
+    path = results(not arguments.keep) / f"{NAME}.json"
+    print(wrapped(section(keep(path, figures, f"{command} --at-once {arguments.at_once}"))))
+    return any(row["problems"] for row in figures["interruptions"])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

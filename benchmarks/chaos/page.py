@@ -1,0 +1,43 @@
+"""What came of all interruptions, as a section of the page of results."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from benchmarks.chaos.strike import ACTIONS, PHASES
+from benchmarks.evidence.kept import Figures, where
+from benchmarks.evidence.markdown import table
+
+NAME = "chaos"
+
+
+def section(figures: Figures) -> Iterator[str]:
+    """Yield the lines of the page."""
+    rows = figures["interruptions"]
+    good = sum(not row["problems"] for row in rows)
+    yield "## Interruptions\n"
+    yield (
+        f"{figures['federations']} federations of three participants and one dealer or three, as "
+        f"processes over TLS, were interrupted {len(rows)} times: one to three roles at once, "
+        "dealers among them, by SIGKILL, by SIGSTOP and SIGCONT after all others had ended, by "
+        "SIGTERM, or by cutting all their connections, at an event of their logs. After each, "
+        "everybody must end by itself within seconds and name who was lost, or, before all have "
+        "met, wait for it to come again; the same commands must then go on from the last table "
+        "that all have, to the tests, leaf values and predictions of training in the clear, and "
+        f"leave no other file. **{good} of {len(rows)} are good.** {where(figures)}\n"
+    )
+    head = ("good of all", *ACTIONS, "longest, s")
+    body = []
+    for phase in PHASES:
+        here = [row for row in rows if row["phase"] == phase]
+        cells = []
+        for action in ACTIONS:
+            mine = [row for row in here if row["action"] == action]
+            cells.append(f"{sum(not row['problems'] for row in mine)} of {len(mine)}")
+        longest = max((row["seconds"] for row in here), default=0.0)
+        body.append([phase, *cells, f"{longest:.1f}"])
+    yield from table(head, body)
+    for row in rows:
+        for problem in row["problems"]:
+            yield f"- {row['what']}: {problem}"
+    yield ""

@@ -1,0 +1,189 @@
+"""A federation that is interrupted several times, and must end as if nothing had happened."""
+
+from __future__ import annotations
+
+import csv
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.chaos.relay import Relays
+from benchmarks.chaos.strike import (
+    PATIENCE,
+    PHASES,
+    Strike,
+    check_ends,
+    check_gathering,
+    check_logs,
+    hit,
+)
+from benchmarks.chaos.watched import Watched
+from privet.boosting.model import Model
+from privet.boosting.part import join
+from privet.data.frame import Frame
+from privet.errors import ModelError
+from privet.files.part_file import load_part
+from privet.laboratory.local_federation import LocalFederation
+
+CLOSE = 1e-3
+"""How far leaf values and predictions may be from those in the clear."""
+
+
+@dataclass
+class Outcome:
+    """What came of one interruption."""
+
+    strike: Strike
+    problems: list[str] = field(default_factory=list)
+    missed: bool = False
+    """Whether it was all over before the interruption."""
+    seconds: float = 0.0
+    """From the interruption until all had ended, or met."""
+
+
+@dataclass
+class Trial:
+    """A federation, and what it must come to."""
+
+    local: LocalFederation
+    plain: Model
+    new: Frame
+    relays: Relays
+
+    def suffer(self, strikes: Sequence[Strike]) -> list[Outcome]:
+        """Interrupt it, in the order of phases, then let it end; return what came of each."""
+        ordered = sorted(strikes, key=lambda strike: PHASES.index(strike.phase))
+        found = [self._interrupt(strike) for strike in ordered if strike.verb == "train"]
+        problems = self._train()
+        found += [self._interrupt(strike) for strike in ordered if strike.verb == "predict"]
+        found[-1].problems += problems + self._predict() + self._left_over()
+        return found
+
+    def _interrupt(self, strike: Strike) -> Outcome:
+        outcome, late = Outcome(strike), ""
+        if strike.phase == "gathering":
+            late = next(name for name in self.local.everybody if name not in strike.victims)
+        with self._running(strike.verb, late) as running:
+            watched = [running[self._watcher(strike)]]
+            if strike.phase == "gathering":
+                watched = list(running.values())
+            if not all(each.has_said(strike.is_due, PATIENCE) for each in watched):
+                outcome.missed = all(each.code == 0 for each in watched)
+                if not outcome.missed:
+                    outcome.problems.append(f"{watched[0].name} ended: {watched[0].last['text']}")
+                for each in running.values():
+                    each.has_ended(PATIENCE)
+                return outcome
+            struck = time.monotonic()
+            hit(strike, running, self.relays)
+            if strike.phase == "gathering":
+                verb = strike.verb
+                outcome.problems += check_gathering(
+                    strike, running, lambda name: self._start(name, verb), late
+                )
+            else:
+                outcome.problems += check_ends(strike, running, struck)
+            outcome.seconds = time.monotonic() - struck
+        done = self._common_stage()
+        if strike.phase in ("tables", "end") and done < strike.table - 1:
+            outcome.problems.append(f"{done} tables are kept of {strike.table}")
+        return outcome
+
+    def _watcher(self, strike: Strike) -> str:
+        """Return whose log says when to strike: a victim's, if it tells of that."""
+        if strike.phase in ("tables", "end"):
+            own = [name for name in strike.victims if name in self.local.names]
+            return own[0] if own else self.local.names[0]
+        return strike.victims[0]
+
+    def _start(self, name: str, verb: str) -> Watched:
+        listening = self.relays.listening[name]
+        options = (f"--listen={listening}",) if name in self.local.dealers else ()
+        return Watched(self.local, name, verb, f"--wait={PATIENCE:g}", *options)
+
+    @contextmanager
+    def _running(self, verb: str, absent: str = "") -> Iterator[dict[str, Watched]]:
+        running: dict[str, Watched] = {}
+        try:
+            for name in self.local.everybody:
+                if name != absent:
+                    running[name] = self._start(name, verb)
+            yield running
+        finally:
+            for watched in running.values():
+                watched.kill()
+
+    def _end(self, verb: str) -> tuple[list[str], dict[str, Watched]]:
+        with self._running(verb) as running:
+            problems = [
+                f"{name} ends with {watched.code}: {watched.last['text']}"
+                for name, watched in running.items()
+                if not watched.has_ended(PATIENCE) or watched.code != 0
+            ]
+            return problems + check_logs(running.values()), running
+
+    def _train(self) -> list[str]:
+        """Run the training to its end; return what is wrong with it."""
+        done = self._common_stage()
+        problems, running = self._end("train")
+        if problems:
+            return problems
+        resumed = {name: running[name].last["resumed_from"] for name in self.local.names}
+        problems += [
+            f"{n} goes on after table {t} of {done}" for n, t in resumed.items() if t != done
+        ]
+        model = join([load_part(self.local.part(name)).part for name in self.local.names])
+        same = (model.feature == self.plain.feature) & (model.bucket == self.plain.bucket)
+        if not same.all():
+            problems.append(f"{np.count_nonzero(~same)} tests differ")
+        elif np.abs(model.leaf_values - self.plain.leaf_values).max() > CLOSE:
+            problems.append("leaf values differ")
+        return problems
+
+    def _predict(self) -> list[str]:
+        """Predict new rows, and compare."""
+        problems, _ = self._end("predict")
+        if problems:
+            return problems
+        with self.local.predictions.open(newline="", encoding="utf-8") as file:
+            found = [float(row[-1]) for row in list(csv.reader(file))[1:]]
+        expected = self.plain.predict(self.new.columns)
+        if len(found) != len(expected) or np.abs(np.array(found) - expected).max() > CLOSE:
+            problems.append("predictions differ")
+        return problems
+
+    def _left_over(self) -> list[str]:
+        """Return complaints about files that should not be there at the end."""
+        problems = []
+        for name in self.local.names:
+            folder = self.local.part(name).parent
+            expected = {"rehearsal.checkpoints", "rehearsal.part"}
+            left = {path.name for path in folder.iterdir()} - expected
+            kinds = sorted(path.suffix for path in (folder / "rehearsal.checkpoints").iterdir())
+            left |= {path.name for path in folder.parent.glob(".*")}
+            if left or kinds != [".ended", ".tables"]:
+                problems.append(f"{name} is left with {sorted(left) or kinds}")
+        return problems
+
+    def _common_stage(self) -> int:
+        """Return after how many tables all participants could go on."""
+        stages = []
+        for name in self.local.names:
+            part = self.local.part(name)
+            folder = part.parent / "rehearsal.checkpoints"
+            found = {p.stem for kind in ("scores", "ended") for p in folder.glob(f"*.{kind}")}
+            stages.append(found | _stage_of(part))
+        return max((int(stem[:5]) for stem in set.intersection(*stages)), default=0)
+
+
+def _stage_of(part: Path) -> set[str]:
+    """Return the stage that a part stands for, as checkpoints are called."""
+    try:
+        tables, run = load_part(part).stage
+    except ModelError:
+        return set()
+    return {f"{tables:05d}-{run[:16]}"}

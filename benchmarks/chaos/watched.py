@@ -1,0 +1,87 @@
+"""A role as a process, whose log is read as it is written."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from privet.laboratory.local_federation import LocalFederation
+
+Said = dict[str, Any]
+
+
+class Watched:
+    """One role at work."""
+
+    def __init__(self, local: LocalFederation, name: str, verb: str, *options: str) -> None:
+        self.name = name
+        self.process = local.start(name, verb, "--log-format=json", *options)
+        self.said: list[Said] = []
+        self.stray: list[str] = []
+        """What it said that is no event."""
+        self._changed = threading.Condition()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+        # Nobody reads it otherwise, and a full pipe would hold the process.
+        self._drainer = threading.Thread(target=self._drain, daemon=True)
+        self._drainer.start()
+
+    def _read(self) -> None:
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            with self._changed:
+                try:
+                    self.said.append(json.loads(line))
+                except ValueError:
+                    self.stray.append(line.rstrip())
+                self._changed.notify_all()
+
+    def _drain(self) -> None:
+        assert self.process.stdout is not None
+        self.process.stdout.read()
+
+    def has_said(self, wanted: Callable[[Said], bool], seconds: float) -> bool:
+        """Wait until it has said something; return False if it ends or takes too long."""
+        until, seen = time.monotonic() + seconds, 0
+        with self._changed:
+            while True:
+                if any(map(wanted, self.said[seen:])):
+                    return True
+                seen = len(self.said)
+                left = until - time.monotonic()
+                if left <= 0 or not (self._reader.is_alive() or len(self.said) > seen):
+                    return False
+                self._changed.wait(min(left, 0.2))
+
+    def has_ended(self, seconds: float) -> bool:
+        """Wait until it has ended, and all that it said was read."""
+        try:
+            self.process.wait(max(0.01, seconds))
+        except subprocess.TimeoutExpired:
+            return False
+        self._reader.join(5)
+        return True
+
+    @property
+    def code(self) -> int | None:
+        """What it returned."""
+        return self.process.poll()
+
+    @property
+    def last(self) -> Said:
+        """The last that it said."""
+        return self.said[-1] if self.said else {"event": "nothing", "text": ""}
+
+    def kill(self) -> None:
+        """End it, if it has not."""
+        self.process.kill()
+        self.process.wait()
+        for thread in (self._reader, self._drainer):
+            thread.join(5)
+        for pipe in (self.process.stderr, self.process.stdout):
+            assert pipe is not None
+            pipe.close()

@@ -1,0 +1,72 @@
+"""A few interruptions of a whole federation; `make test-chaos` has all kinds of them."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from itertools import islice
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from benchmarks.chaos.page import section
+from benchmarks.chaos.relay import Relays
+from benchmarks.chaos.strike import ACTIONS, PHASES, Strike, deck
+from benchmarks.chaos.trial import Trial
+
+from tests.federation.harness import prepare, rows, run
+from tests.federation.test_training import plain_model
+
+STRIKES = [
+    Strike("gathering", "kill", ("shop",)),
+    Strike("tables", "cut", ("bank",), table=4),
+    Strike("end", "terminate", ("shop", "dealer"), table=12),
+    Strike("prediction", "kill", ("dealer",)),
+]
+
+
+def test_a_federation_that_is_interrupted_ends_as_if_it_was_not(tmp_path: Path) -> None:
+    local = prepare(tmp_path, tables=12)
+    relays = Relays(local)
+    try:
+        found = Trial(local, plain_model(local), rows(2, 7), relays).suffer(STRIKES)
+    finally:
+        relays.close()
+    assert [outcome.strike for outcome in found] == STRIKES
+    assert [outcome.problems for outcome in found] == [[]] * len(STRIKES)
+    assert not found[0].missed
+
+
+def test_progress_that_is_lost_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All had five tables, and two began anew: what looks at the end must see that."""
+    local = prepare(tmp_path)
+    run(local, "train").checked()
+    trial = Trial(local, plain_model(local), rows(2, 7), Relays(local))
+    trial.relays.close()
+    said = {"bank": 5, "shop": 0}
+    ended = {n: SimpleNamespace(last={"resumed_from": done}) for n, done in said.items()}
+    monkeypatch.setattr(trial, "_end", lambda _: ([], ended))
+    monkeypatch.setattr(trial, "_common_stage", lambda: 5)
+    assert trial._train() == ["shop goes on after table 0 of 5"]
+    assert trial._left_over() == []
+    (local.part("bank").parent / ".rehearsal.part.1234").touch()
+    assert trial._left_over() == ["bank is left with ['.rehearsal.part.1234']"]
+
+
+def test_all_kinds_are_drawn() -> None:
+    chance = random.Random(0)
+    kinds = len(PHASES) * len(ACTIONS) * 3
+    drawn = list(islice(deck(chance, ("a", "b", "c"), ("d",), 12), kinds))
+    counted = Counter((strike.phase, strike.action, len(strike.victims)) for strike in drawn)
+    assert set(counted.values()) == {1}
+    assert len(counted) == kinds
+
+
+def test_what_went_wrong_is_on_the_page() -> None:
+    row = {"phase": "tables", "action": "kill", "seconds": 1.0, "what": "kill a", "problems": []}
+    bad = {**row, "action": "cut", "problems": ["b hangs"]}
+    found = {"federations": 1, "interruptions": [row, bad]}
+    text = "\n".join(section({**found, "command": "c", "machine": "m", "date": "d"}))
+    assert "**1 of 2 are good.**" in text
+    assert "| tables | 1 of 1 | 0 of 0 | 0 of 0 | 0 of 1 | 1.0 |" in text
+    assert "- kill a: b hangs" in text

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from privet.cli.align import align
+from privet.cli.check import check
 from privet.cli.dealer import dealer
 from privet.cli.demo import demo, example
 from privet.cli.export import export
@@ -27,7 +28,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 for command in (
-    *(keys, dealer, align, train, forget, predict, serve, export),
+    *(keys, check, dealer, align, train, forget, predict, serve, export),
     *(cuts, estimate, inspect, simulate, demo, example),
 ):
     app.command()(command)

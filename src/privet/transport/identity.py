@@ -39,6 +39,11 @@ class Identity:
         """What the others pin: the SHA-256 of the certificate."""
         return fingerprint_of(self.certificate)
 
+    def days_left(self) -> int:
+        """Return for how many days from now the certificate is valid."""
+        end = x509.load_der_x509_certificate(self.certificate).not_valid_after_utc
+        return (end - datetime.datetime.now(datetime.timezone.utc)).days
+
     def sign(self, content: bytes) -> bytes:
         """Return our signature, of SIGNATURE_BYTES bytes."""
         key = serialization.load_pem_private_key(self.key_file.read_bytes(), password=None)

@@ -1,0 +1,195 @@
+"""What could keep us from taking part in a job, found before anybody else is bothered with it.
+
+Nothing is told to anybody: at the addresses of others we only see whether a connection can be made.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import datetime
+import platform
+import shutil
+import socket
+import stat
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from privet.errors import ParameterError, PrivetError, UnavailableError
+from privet.federation.own import Table
+from privet.files.atomic import make_folder
+from privet.files.contacts import parse_address
+from privet.files.job import Job
+from privet.files.lock import locked
+from privet.files.party_file import PartyFile
+from privet.transport.farewell import answers_as
+from privet.transport.identity import Identity, load_identity
+from privet.transport.mesh import Member, listen
+from privet.version import __version__
+
+Verdict = Literal["good", "doubtful", "bad"]
+EXPIRES_SOON = 30
+"""So many days before a certificate expires, it is time to renew it."""
+_CALL_SECONDS = 3.0
+_OUT_OF_SYNC = 5  # what the system returns of a clock that no time server keeps
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked at."""
+
+    what: str
+    verdict: Verdict
+    text: str
+    code: int = 0
+    """The exit code of what is bad."""
+
+
+def check_up(party: PartyFile, job: Job) -> Iterator[Finding]:
+    """Look at everything that a participant needs for a job, one thing after the other."""
+    yield _versions(job)
+    yield _clock()
+    yield from _keys("keys", party.key, party.certificate, job, party.name)
+    played = [dealer for dealer, player in job.played_by.items() if player == party.name]
+    if played and party.dealer is not None:
+        ours = party.dealer
+        yield from _keys(f"keys of {played[0]}", ours.key, ours.certificate, job, played[0])
+    yield _door(party, job)
+    members = job.members()
+    order = [member.name for member in members]
+    for member in members:
+        if member.name != party.name:
+            we_call = order.index(member.name) < order.index(party.name)
+            yield _way(member, we_call=we_call)
+    yield _attempt("disk", lambda: _disk(party))
+    yield from _data(party, job)
+
+
+def _attempt(what: str, look: Callable[[], str]) -> Finding:
+    """Return what was seen, or what kept us from seeing it."""
+    try:
+        return Finding(what, "good", look())
+    except PrivetError as error:
+        return Finding(what, "bad", str(error), error.exit_code)
+
+
+def _versions(job: Job) -> Finding:
+    text = (
+        f"privet {__version__}, Python {platform.python_version()}, numpy {np.__version__}; the "
+        f"job {job.name!r} is {job.digest[:16]}: all others must see the same job and version"
+    )
+    return Finding("versions", "good", text)
+
+
+def _clock() -> Finding:
+    now = f"{datetime.datetime.now(datetime.timezone.utc):%Y-%m-%d %H:%M:%S} UTC"
+    try:
+        state = ctypes.CDLL(None).adjtimex(ctypes.create_string_buffer(1024))
+    except (AttributeError, OSError):
+        return Finding("clock", "doubtful", f"{now}; this system does not say whether that is so")
+    if state in (-1, _OUT_OF_SYNC):
+        text = f"{now}; no time server keeps it: see that it is right, or certificates will not do"
+        return Finding("clock", "doubtful", text)
+    return Finding("clock", "good", f"{now}, kept by a time server")
+
+
+def _keys(what: str, key: str, certificate: str, job: Job, name: str) -> Iterator[Finding]:
+    def look() -> str:
+        identity = load_identity(key, certificate)
+        agreed = job.contact(name).fingerprint
+        if identity.fingerprint != agreed:
+            raise ParameterError(
+                f"{certificate} has the fingerprint {identity.fingerprint}, and the job expects "
+                f"{agreed} of {name}: use those keys, or have all change the job"
+            )
+        return f"{key} and {certificate} are those that the job names"
+
+    found = _attempt(what, look)
+    yield found
+    if found.verdict == "good":
+        yield _lifetime(what, load_identity(key, certificate))
+        if Path(key).stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+            text = f"{key} can be read by others than its owner: `chmod 600` it"
+            yield Finding(what, "doubtful", text)
+
+
+def _lifetime(what: str, identity: Identity) -> Finding:
+    days = identity.days_left()
+    text = f"{identity.certificate_file} expires in {days} days"
+    if days < EXPIRES_SOON:
+        return Finding(what, "doubtful", f"{text}: renew it with `privet keys --renew`")
+    return Finding(what, "good", text)
+
+
+def _door(party: PartyFile, job: Job) -> Finding:
+    """See whether we could be called."""
+    host, port = parse_address(party.listen or job.contact(party.name).address)
+    what = f"port {port}"
+    try:
+        listen(host, port).close()
+    except UnavailableError as error:
+        try:
+            ours = answers_as(party.name, (host, port), load_identity(party.key, party.certificate))
+        except PrivetError:
+            ours = False
+        if ours:
+            return Finding(what, "doubtful", f"{host}:{port}: a process of ours is there already")
+        return Finding(what, "bad", str(error), error.exit_code)
+    return Finding(what, "good", f"{host}:{port} is free")
+
+
+def _way(member: Member, *, we_call: bool) -> Finding:
+    """See whether somebody's address is one, and whether there is a way to it."""
+    place = f"{member.host}:{member.port}"
+    code = UnavailableError.exit_code
+    try:
+        socket.getaddrinfo(member.host, member.port, type=socket.SOCK_STREAM)
+    except OSError as error:
+        text = f"{place}: the name is not known here: {error.strerror}: correct the job or the DNS"
+        return Finding(member.name, "bad" if we_call else "doubtful", text, code if we_call else 0)
+    try:
+        socket.create_connection((member.host, member.port), timeout=_CALL_SECONDS).close()
+    except ConnectionRefusedError:
+        return Finding(member.name, "good", f"{place}: reached; nobody listens there yet")
+    except OSError as error:
+        problem = f"{place}: not reached: {error.strerror or error}"
+        if not we_call:
+            return Finding(member.name, "good", f"{problem}; but it calls us, not we it")
+        text = f"{problem}: open the way to it, or ask whether its machine is there"
+        return Finding(member.name, "bad", text, code)
+    return Finding(member.name, "good", f"{place}: somebody listens there")
+
+
+def _disk(party: PartyFile) -> str:
+    folder = make_folder(party.folder)
+    return f"{shutil.disk_usage(folder).free / 1e9:,.1f} GB are free in {folder}"
+
+
+def _data(party: PartyFile, job: Job) -> Iterator[Finding]:
+    """Read the table as a training would, and what is left of earlier ones."""
+    warnings: tuple[str, ...] = ()
+
+    def look() -> str:
+        nonlocal warnings
+        with locked(party.folder, job.name):
+            table = Table.read(party, job, restart=False)
+            warnings = tuple(table.frame.warnings)
+            own = table.own()
+        frame = table.frame
+        text = f"{party.data.where}: {frame.n_samples:,} rows, each with an id of its own, "
+        text += f"{len(frame.names)} columns" + (
+            " and the label" if frame.label is not None else ""
+        )
+        if own is None:
+            return f"{text}; rows are not aligned yet"
+        warnings += tuple(own.checkpoints.damaged.values())
+        done = max((done for done, _ in own.stages), default=0)
+        return f"{text}; {done} tables are there from earlier" if done else text
+
+    found = _attempt("data", look)
+    yield found
+    for warning in warnings:
+        yield Finding("data", "doubtful", warning)

@@ -1,0 +1,142 @@
+"""Whatever would keep somebody from taking part is found, and the rest is good."""
+
+from __future__ import annotations
+
+import json
+import socket
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from privet.cli import app
+from privet.federation.checkup import Finding, check_up
+from privet.files.contacts import parse_address
+from privet.files.job import Job
+from privet.files.lock import locked
+from privet.files.party_file import PartyFile
+from privet.laboratory.local_federation import LocalFederation
+from tests.federation.harness import change, prepare, run
+from tests.federation.test_bad_peers import new_keys
+
+
+def findings(local: LocalFederation, name: str = "shop") -> list[Finding]:
+    party = PartyFile.load(local.folder / name / "party.toml")
+    return list(check_up(party, Job.read(local.job)))
+
+
+def bad(local: LocalFederation, name: str = "shop") -> list[Finding]:
+    return [finding for finding in findings(local, name) if finding.verdict == "bad"]
+
+
+def test_all_is_well(tmp_path: Path) -> None:
+    local = prepare(tmp_path)
+    for name in local.names:
+        found = findings(local, name)
+        assert {each.verdict for each in found if each.what != "clock"} == {"good"}
+        texts = {each.what: each.text for each in found}
+        assert "expires in 36" in texts["keys"]
+        assert texts["data"].startswith(str(tmp_path / name / "train.csv"))
+        assert "40 rows" in texts["data"]
+        assert ("and the label" in texts["data"]) == (name == "shop")
+        assert "nobody listens there yet" in texts["dealer"]
+    run(local, "train").checked()
+    assert "3 tables are there from earlier" in findings(local)[-1].text
+
+
+def test_a_check_leaves_nothing_behind(tmp_path: Path) -> None:
+    local = prepare(tmp_path)
+    before = sorted(tmp_path.rglob("*"))
+    findings(local)
+    assert [p for p in sorted(tmp_path.rglob("*")) if p not in before] == [tmp_path / "shop/models"]
+
+
+def _lose_the_key(local: LocalFederation) -> None:
+    (local.folder / "shop" / "shop.key").unlink()
+
+
+def _spoil_a_cell(local: LocalFederation) -> None:
+    change(local.folder / "shop" / "train.csv", ("1-3,", "1-2,"))
+
+
+def _name_nobody(local: LocalFederation) -> None:
+    address = Job.read(local.job).contact("bank").address
+    change(local.job, (address, "no-such-host.invalid:7000"))
+
+
+def _other_keys(local: LocalFederation) -> None:
+    new_keys(local, "shop")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "what", "code", "complaint"),
+    [
+        (_lose_the_key, "keys", 6, "shop.key: no key"),
+        (_other_keys, "keys", 3, "the job expects"),
+        (_spoil_a_cell, "data", 4, "1 id is there more than once"),
+        (_name_nobody, "bank", 6, "the name is not known here"),
+    ],
+)
+def test_what_is_wrong_is_named(
+    tmp_path: Path,
+    spoil: Callable[[LocalFederation], None],
+    what: str,
+    code: int,
+    complaint: str,
+) -> None:
+    local = prepare(tmp_path)
+    spoil(local)
+    (found,) = bad(local)
+    assert (found.what, found.code) == (what, code)
+    assert complaint in found.text
+
+
+def test_a_port_that_is_taken(tmp_path: Path) -> None:
+    local = prepare(tmp_path)
+    address = parse_address(Job.read(local.job).contact("shop").address)
+    with socket.create_server(address):
+        (found,) = bad(local)
+    assert (found.what, found.code) == (f"port {address[1]}", 6)
+    assert "Address already in use" in found.text
+
+
+def test_a_run_that_is_at_work(tmp_path: Path) -> None:
+    local = prepare(tmp_path)
+    with locked(tmp_path / "shop" / "models", "rehearsal"):
+        (found,) = bad(local)
+    assert "works there for the job" in found.text
+
+
+def test_a_certificate_that_expires_soon_and_a_key_that_others_can_read(tmp_path: Path) -> None:
+    local = prepare(tmp_path)
+    change(local.job, new_keys(local, "shop", valid_days=20))
+    (tmp_path / "shop" / "shop.key").chmod(0o644)
+    doubtful = [each.text for each in findings(local) if each.what == "keys"][1:]
+    assert "expires in 19 days: renew it" in doubtful[0]
+    assert "can be read by others" in doubtful[1]
+    assert bad(local) == []
+
+
+@pytest.mark.parametrize("as_json", [True, False])
+def test_as_a_command(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    as_json: bool,
+) -> None:
+    local = prepare(tmp_path)
+    command = ["privet", "check", f"--job={local.job}", f"--party={tmp_path}/shop/party.toml"]
+    monkeypatch.setattr(sys, "argv", command + (["--json"] if as_json else []))
+    for code in (0, 4):
+        if code:
+            _spoil_a_cell(local)
+        with pytest.raises(SystemExit) as ended:
+            app.main()
+        assert ended.value.code == code
+        said = capsys.readouterr().out
+        if as_json:
+            verdicts = {each["what"]: each["verdict"] for each in json.loads(said)}
+            assert verdicts["data"] == ("bad" if code else "good")
+        else:
+            assert ("✗ data: " if code else "✓ data: ") in said

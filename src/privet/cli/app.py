@@ -11,12 +11,14 @@ from rich.console import Console
 from rich.text import Text
 
 from privet.cli.align import align
+from privet.cli.audit import audit
 from privet.cli.check import check
 from privet.cli.dealer import dealer
 from privet.cli.demo import demo, example
 from privet.cli.export import export
 from privet.cli.federate import forget, keys, predict, serve, train
 from privet.cli.inspect import cuts, estimate, inspect
+from privet.cli.options import COMMAND
 from privet.cli.simulate import simulate
 from privet.errors import PrivetError
 from privet.version import __version__
@@ -32,6 +34,7 @@ for command in (
     *(cuts, estimate, inspect, simulate, demo, example),
 ):
     app.command()(command)
+app.add_typer(audit, name="audit")
 
 
 def main() -> None:
@@ -54,9 +57,10 @@ def _show_version(wanted: bool) -> None:
 
 @app.callback()
 def _root(
+    context: typer.Context,
     version: Annotated[
         bool,
         typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version."),
     ] = False,
 ) -> None:
-    pass
+    COMMAND.set(context.invoked_subcommand or "")

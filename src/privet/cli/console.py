@@ -15,7 +15,7 @@ import typer
 from rich.console import Console
 
 from privet.errors import INTERRUPTED, PrivetError
-from privet.federation.events import Event, Tell
+from privet.federation.events import Event, Teller
 
 LogFormat = Annotated[
     Literal["text", "json"],
@@ -27,11 +27,11 @@ _WAITING_SECONDS = 5.0
 
 
 @contextlib.contextmanager
-def telling(log_format: str) -> Iterator[Tell]:
+def telling(log_format: str) -> Iterator[Teller]:
     """Yield where events go. In JSON the last of them says how it ended, however it did."""
     if log_format == "json":
         try:
-            yield _json
+            yield Teller(_json)
         except typer.Exit:
             raise
         except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001
@@ -54,7 +54,7 @@ def telling(log_format: str) -> Iterator[Tell]:
                 last_waiting = time.monotonic()
             console.print(event.text)
 
-        yield tell
+        yield Teller(tell)
 
 
 def _last_words(error: BaseException) -> Event:

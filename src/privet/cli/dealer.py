@@ -15,6 +15,7 @@ from privet.cli.options import JobFile, Wait, columns_of, cut_counts_of, monoton
 from privet.errors import CorrelationError, DataError, DisagreementError, ParameterError, PeerError
 from privet.federation.ahead import deal_files
 from privet.federation.ahead_together import deal_files_together
+from privet.federation.audited import audited
 from privet.federation.dealing import deal
 from privet.federation.dealt_training import numbered_features
 from privet.federation.events import Event
@@ -63,6 +64,9 @@ def dealer(
     done: Annotated[
         int, typer.Option(help="With --ahead: how many tables are trained already.", min=0)
     ] = 0,
+    audit: Annotated[
+        Path | None, typer.Option(help="Add every session to that audit log.", show_default=False)
+    ] = None,
     wait: Wait = WAIT_SECONDS,
     log_format: LogFormat = "text",
 ) -> None:
@@ -99,7 +103,10 @@ def dealer(
         patience = math.inf if keep else wait
         while True:
             try:
-                with seated(agreed, ours, *keys, listen, wait=patience, tell=tell) as seat:
+                with (
+                    audited(None if audit is None else str(audit), agreed, ours, "dealer", tell),
+                    seated(agreed, ours, *keys, listen, wait=patience, tell=tell) as seat,
+                ):
                     seconds = deal(seat)
                 tell(Event("done", f"dealt in {seconds:.1f} s of computing", {"seconds": seconds}))
             except (PeerError, DisagreementError, CorrelationError, DataError) as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Annotated
 
@@ -13,6 +14,9 @@ from privet.errors import ParameterError
 from privet.files.job import Job
 from privet.terms.cuts import check_told
 from privet.terms.monotone import Monotone
+
+COMMAND: ContextVar[str] = ContextVar("command", default="")
+"""The command that this process was asked for."""
 
 
 def check_wait(seconds: float) -> float:

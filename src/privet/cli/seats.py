@@ -9,8 +9,10 @@ import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
+from privet.cli.options import COMMAND
 from privet.cli.own_dealer import own_dealer
-from privet.federation.events import Tell
+from privet.federation.audited import audited
+from privet.federation.events import Teller
 from privet.federation.prediction import load_own_part
 from privet.federation.session import Seat, seated
 from privet.files.job import Job
@@ -19,7 +21,7 @@ from privet.files.party_file import PartyFile
 
 
 @contextlib.contextmanager
-def training(party: Path, job: Path, wait: float, tell: Tell) -> Iterator[tuple[PartyFile, Seat]]:
+def training(party: Path, job: Path, wait: float, tell: Teller) -> Iterator[tuple[PartyFile, Seat]]:
     """Yield what is ours, and our seat in a job."""
     own = PartyFile.load(party)
     with _seated(own, Job.read(job), wait, tell) as seat:
@@ -28,7 +30,7 @@ def training(party: Path, job: Path, wait: float, tell: Tell) -> Iterator[tuple[
 
 @contextlib.contextmanager
 def predicting(
-    party: Path, model: Path, job: Path | None, wait: float, tell: Tell
+    party: Path, model: Path, job: Path | None, wait: float, tell: Teller
 ) -> Iterator[tuple[PartyFile, Seat, PartFile]]:
     """Yield what is ours, our seat in the model's job or the one given, and our part of the model.
 
@@ -45,10 +47,11 @@ def predicting(
 
 
 @contextlib.contextmanager
-def _seated(own: PartyFile, job: Job, wait: float, tell: Tell) -> Iterator[Seat]:
+def _seated(own: PartyFile, job: Job, wait: float, tell: Teller) -> Iterator[Seat]:
     own.check_seat(job)
     keys = own.key, own.certificate, own.listen
     with (
+        audited(own.audit, job, own.name, COMMAND.get(), tell),
         own_dealer(own, job, wait, tell),
         seated(job, own.name, *keys, wait=wait, tell=tell) as seat,
     ):

@@ -62,6 +62,8 @@ class PartyFile(Config):
     dealers, the file of each, in the order of the job."""
     dealer: OwnDealer | None = None
     """If the job has us play a dealer, and it is to be started with us: a process of its own."""
+    audit: str | None = None
+    """The audit log, to which every session is added (`privet audit`)."""
     data: DataDescription
     _file: str = PrivateAttr("party.toml")
     """Where this was read, for complaints."""
@@ -78,6 +80,8 @@ class PartyFile(Config):
         paths: dict[str, Any] = {
             key: str(home / getattr(read, key)) for key in ("key", "certificate", "folder")
         }
+        if read.audit is not None:
+            paths["audit"] = str(home / read.audit)
         if read.dealer is not None:
             keys = {key: str(home / getattr(read.dealer, key)) for key in ("key", "certificate")}
             paths["dealer"] = read.dealer.model_copy(update=keys)

@@ -1,0 +1,57 @@
+"""`privet audit`: whether an audit log is whole, and what it says."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from privet.files.audit import AuditLog
+
+audit = typer.Typer(help="Look at an audit log (`audit` in party.toml).", no_args_is_help=True)
+_Log = Annotated[Path, typer.Argument(help="The audit log.")]
+
+
+@audit.command()
+def verify(
+    log: _Log,
+    head: Annotated[
+        str | None, typer.Option(help="A digest that was noted earlier: it must be there.")
+    ] = None,
+) -> None:
+    """See whether no record was changed, left out or put in; print the digest of the last."""
+    found = AuditLog(log).verify(head)
+    torn = f", {found.torn} lines cut short by a failure" if found.torn else ""
+    typer.echo(f"{found.records} records, each following the one before{torn}", err=True)
+    typer.echo(found.head)
+
+
+@audit.command()
+def show(
+    log: _Log,
+    as_json: Annotated[bool, typer.Option("--json", help="Whole records, a line each.")] = False,
+) -> None:
+    """Show all records, once they are known to be whole."""
+    found = AuditLog(log)
+    found.verify()
+    for record in found.records():
+        typer.echo(json.dumps(record) if as_json else _in_words(record))
+
+
+def _in_words(record: dict[str, Any]) -> str:
+    start = f"{record['time'][:19]} {record.get('session', '')[:8]:8} {record['event']:6}"
+    if record["event"] == "began":
+        return f"{start} {record['command']} as {record['name']}, job {record['job']}"
+    if record["event"] == "met":
+        return f"{start} {', '.join(record['peers'])}"
+    if record["event"] == "torn":
+        return f"{start} {record['bytes']} bytes before this were cut short"
+    outcome = record["outcome"]
+    if outcome["code"]:
+        return f"{start} with {outcome['code']}: {outcome.get('text', outcome['error'])}"
+    ledger = "; ".join(
+        f"{each['what']} to {', '.join(each['to'])}: {each['count']:,}" for each in record["ledger"]
+    )
+    return f"{start} well; revealed: {ledger or 'nothing'}"

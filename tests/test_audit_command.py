@@ -1,0 +1,51 @@
+"""Sessions in the audit log, and `privet audit`, as processes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from privet.files.audit import AuditLog
+from privet.files.job import Job
+from tests.federation.harness import change, prepare
+from tests.test_cli import privet
+
+
+def test_every_session_is_recorded(tmp_path: Path) -> None:
+    local = prepare(tmp_path, tables=1)
+    for name in local.names:
+        change(tmp_path / name / "party.toml", ("\n[data]", 'audit = "audit.log"\n\n[data]'))
+    log = tmp_path / "shop" / "audit.log"
+    dealers = tmp_path / "dealer" / "audit.log"
+    alone = local.start("shop", "train", "--wait=0.5")
+    alone.communicate(timeout=60)
+    running = {name: local.start(name, "train") for name in local.names}
+    running["dealer"] = local.start("dealer", "train", f"--audit={dealers}")
+    for process in running.values():
+        _, said = process.communicate(timeout=60)
+        assert process.returncode == 0, said
+    job = Job.read(local.job)
+    failed, lost, began, met, ended = AuditLog(log).records()
+    assert (failed["event"], failed["command"], failed["job"]) == ("began", "train", "rehearsal")
+    assert (lost["outcome"]["code"], lost["outcome"]["error"]) == (7, "PeerLostError")
+    assert lost["ledger"] is None
+    assert (began["name"], began["digest"]) == ("shop", job.digest)
+    assert met["peers"] == {n: job.contact(n).fingerprint for n in ("dealer", "bank")}
+    assert ended["outcome"] == {"code": 0}
+    report = json.loads(local.report("shop", "train").read_text())
+    assert ended["ledger"] == report["reveals"]
+    assert len({record["session"] for record in (began, met, ended)}) == 1
+    assert [each["event"] for each in AuditLog(dealers).records()] == ["began", "met", "ended"]
+
+    head = privet("audit", "verify", str(log))
+    assert (head.returncode, head.stdout.strip()) == (0, AuditLog(log).verify().head)
+    shown = privet("audit", "show", str(log)).stdout.splitlines()
+    assert "train as shop, job rehearsal" in shown[0]
+    assert "with 7: bank: not reached" in shown[1]
+    assert "well; revealed: " in shown[4]
+    assert "split feature to bank, shop: 2" in shown[4]
+    change(log, ("PeerLostError", "NothingAtAll"))
+    assert privet("audit", "show", str(log)).returncode == 4
+    noted = privet("audit", "verify", f"--head={head.stdout.strip()}", str(dealers))
+    assert noted.returncode == 4
+    assert "no line has the digest" in noted.stderr

@@ -200,3 +200,14 @@ def test_a_secure_protocol_shows_costs_and_reveals(tmp_path: Path) -> None:
         "│ predictions                  │ party3 │      114 │",
     ):
         assert re.search(row, done.stdout), row
+
+
+def test_keys_are_made_and_renewed(tmp_path: Path) -> None:
+    made = privet("keys", "ann", cwd=tmp_path)
+    assert made.returncode == 0
+    before = (tmp_path / "ann.crt").read_bytes()
+    renewed = privet("keys", "ann", "--renew", cwd=tmp_path)
+    assert (renewed.returncode, renewed.stdout) == (0, made.stdout)
+    assert "renewed for 3649 days; the fingerprint stays" in renewed.stderr
+    assert (tmp_path / "ann.crt").read_bytes().endswith(before)
+    assert privet("keys", "bob", "--renew", cwd=tmp_path).returncode == 6

@@ -142,7 +142,7 @@ def check_gathering(
 
 def check_logs(all_of_them: Iterable[Watched]) -> list[str]:
     """Return complaints about those who said something that is no event, such as a traceback."""
-    return [f"{each.name} says {each.stray[-1]!r}" for each in all_of_them if each.stray]
+    return [f"{each.name} says {each.stray}" for each in all_of_them if each.stray]
 
 
 def _check_time(watched: Iterable[Watched], since: float, seconds: float) -> Iterator[str]:

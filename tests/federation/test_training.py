@@ -24,6 +24,7 @@ from privet.files.part_file import load_part
 from privet.laboratory.local_federation import LocalFederation, free_ports
 from privet.runtime.counter import cost_of
 from privet.terms.objectives import sigmoid
+from privet.transport.identity import renew_identity
 from tests.federation.harness import (
     NAMES,
     Run,
@@ -244,6 +245,17 @@ def test_addresses_and_keys_may_change_on_the_way(tmp_path: Path) -> None:
     port = Job.read(local.job).contact("dealer").address.rpartition(":")[2]
     local.job.write_text(text.replace(port, str(free_ports(1)[0])))
     done = last_common(local)
+    assert run(local, "train").checked()["bank"][0].resumed_from == done
+
+
+def test_a_certificate_is_renewed_without_a_new_job(tmp_path: Path) -> None:
+    """The job is the same file, and a training that was cut short goes on."""
+    local = prepare(tmp_path)
+    run(local, "train", tells=end_after(2))  # type: ignore[arg-type]
+    done = last_common(local)
+    for name in ("bank", "dealer"):
+        folder = tmp_path / name
+        renew_identity(folder / f"{name}.key", folder / f"{name}.crt")
     assert run(local, "train").checked()["bank"][0].resumed_from == done
 
 

@@ -14,7 +14,10 @@ from privet.transport.identity import (
     SIGNATURE_BYTES,
     create_identity,
     has_signed,
+    known_by,
     load_identity,
+    renew_identity,
+    vouched_for,
 )
 
 
@@ -134,7 +137,7 @@ def test_the_key_of_another_certificate(tmp_path: Path) -> None:
 def test_a_certificate_that_has_expired(tmp_path: Path) -> None:
     old = create_identity("ann", tmp_path, valid_days=-1)
     yesterday = datetime.datetime.now(datetime.timezone.utc) - datetime.timedelta(days=1)
-    complaint = rf"ann\.crt: has expired on {yesterday:%Y-%m-%d}: make new keys with `privet keys`"
+    complaint = rf"ann\.crt: has expired on {yesterday:%Y-%m-%d}: renew it with `privet keys"
     with pytest.raises(UnavailableError, match=complaint):
         load_identity(old.key_file, old.certificate_file)
 
@@ -150,3 +153,45 @@ def test_a_certificate_of_the_future(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(datetime, "datetime", Past)
     with pytest.raises(UnavailableError, match=r"ann\.crt: not valid before 20.*`privet keys`"):
         load_identity(made.key_file, made.certificate_file)
+
+
+def test_a_renewed_certificate_keeps_the_fingerprint(tmp_path: Path) -> None:
+    """Once and again, and one that has expired, too."""
+    first = create_identity("ann", tmp_path, valid_days=-1)
+    files = first.key_file, first.certificate_file
+    seen = [first.certificate]
+    for days in (10, 20):
+        renewed = renew_identity(*files, valid_days=days)
+        assert renewed == load_identity(*files)
+        assert renewed.fingerprint == first.fingerprint == known_by(renewed.shown)
+        assert renewed.days_left() == days - 1
+        assert vouched_for(renewed.shown, first.fingerprint) == renewed.current
+        assert renewed.certificate == first.certificate
+        assert has_signed(first.certificate, renewed.sign(b"words"), b"words")
+        assert renewed.certificate_file.stat().st_mode & 0o777 == 0o600
+        seen.append(renewed.current)
+    assert len(set(seen)) == 3
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["ann.crt", "ann.key"]
+
+
+def test_only_the_key_itself_renews(tmp_path: Path) -> None:
+    ann = create_identity("ann", tmp_path)
+    for folder in ("thief", "namesake"):
+        (tmp_path / folder).mkdir()
+    thief = create_identity("ann", tmp_path / "thief")
+    assert vouched_for(ann.shown, ann.fingerprint) == ann.certificate
+    assert vouched_for(thief.certificate + ann.certificate, ann.fingerprint) is None
+    assert vouched_for(ann.certificate + thief.certificate, ann.fingerprint) is None
+    assert vouched_for(thief.certificate, ann.fingerprint) is None
+    # The key's certificate in another name, and one that somebody changed.
+    other = create_identity("bob", tmp_path / "namesake")
+    assert vouched_for(other.certificate + ann.certificate, ann.fingerprint) is None
+    renewed = renew_identity(ann.key_file, ann.certificate_file)
+    for place in range(0, len(renewed.current), 7):
+        changed = bytearray(renewed.shown)
+        changed[place] ^= 1
+        assert vouched_for(bytes(changed), ann.fingerprint) is None
+    assert vouched_for(b"", ann.fingerprint) is None
+    for nonsense in (b"\x30", b"\x30\x82", b"\x30\x82\xff\xff", b"\x30\x81" * 9, bytes(300)):
+        assert vouched_for(nonsense, ann.fingerprint) is None
+        assert vouched_for(nonsense + ann.certificate, ann.fingerprint) is None

@@ -7,13 +7,14 @@ import ssl
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from privet.errors import ParameterError, PeerError, PeerLostError, UnavailableError
-from privet.transport.identity import Identity, create_identity
+from privet.transport.identity import Identity, create_identity, renew_identity
 from privet.transport.mesh import Member, connect, listen
 
 
@@ -121,6 +122,30 @@ def test_an_expired_certificate(pair: Pair, old: str) -> None:
     assert "(its certificate is not valid: certificate has expired)" in str(found[other])
     assert f"{other}: not reached" in str(found[old])
     assert "expired" in str(found[old]).lower()
+
+
+@pytest.mark.parametrize("who", [("ann",), ("bob",), ("ann", "bob")])
+def test_a_renewed_certificate_is_known_by_the_first(pair: Pair, who: tuple[str, ...]) -> None:
+    """Though the first has expired."""
+    for name in who:
+        (pair.folder / f"{name}2").mkdir()
+        old = create_identity(name, pair.folder / f"{name}2", valid_days=-1)
+        pair.pinned[name] = old.fingerprint
+        pair.identity[name] = renew_identity(old.key_file, old.certificate_file)
+    found = pair.meet()
+    one, two = found["ann"]["bob"].socket, found["bob"]["ann"].socket
+    assert one.getpeercert(binary_form=True) == pair.identity["bob"].current
+    assert two.getpeercert(binary_form=True) == pair.identity["ann"].current
+    one.close()
+    two.close()
+
+
+def test_a_renewal_that_somebody_else_signed(pair: Pair) -> None:
+    """A thief shows bob's certificate beside its own."""
+    (pair.folder / "thief").mkdir()
+    thief, stolen = create_identity("bob", pair.folder / "thief"), pair.identity["bob"]
+    pair.identity["bob"] = replace(thief, certificate=stolen.certificate, renewed=thief.certificate)
+    _refused(pair, "it does not belong to the key of that", "ann at 127.0.0.1:")
 
 
 def test_another_session(pair: Pair) -> None:

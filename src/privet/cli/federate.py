@@ -28,7 +28,7 @@ from privet.files.atomic import check_writable, make_folder
 from privet.files.contacts import parse_address
 from privet.files.indicators import FOLDER, KeptIndicators
 from privet.files.party_file import PartyFile
-from privet.transport.identity import create_identity
+from privet.transport.identity import create_identity, renew_identity
 
 ModelOption = Annotated[Path, typer.Option("--model", help="Your part of the model.")]
 ReportFile = Annotated[
@@ -46,8 +46,16 @@ OtherJob = Annotated[
 def keys(
     name: Annotated[str, typer.Argument(help='Your name in jobs; the dealer\'s is "dealer".')],
     folder: Annotated[Path, typer.Option(help="Where to put the files.")] = Path(),
+    renew: Annotated[
+        bool, typer.Option("--renew", help="Renew the certificate that is there, for ten years.")
+    ] = False,
 ) -> None:
     """Make a private key and a certificate, and print the fingerprint to tell the others."""
+    if renew:
+        identity = renew_identity(folder / f"{name}.key", folder / f"{name}.crt")
+        typer.echo(f"renewed for {identity.days_left()} days; the fingerprint stays:", err=True)
+        typer.echo(identity.fingerprint)
+        return
     identity = create_identity(name, make_folder(folder))
     console = Console(stderr=True, highlight=False, soft_wrap=True)
     console.print(f"{identity.key_file} is yours alone; {identity.certificate_file} goes with it.")

@@ -120,7 +120,7 @@ def _lifetime(what: str, identity: Identity) -> Finding:
     days = identity.days_left()
     text = f"{identity.certificate_file} expires in {days} days"
     if days < EXPIRES_SOON:
-        return Finding(what, "doubtful", f"{text}: renew it with `privet keys --renew`")
+        return Finding(what, "doubtful", f"{text}: renew it with `privet keys NAME --renew`")
     return Finding(what, "good", text)
 
 

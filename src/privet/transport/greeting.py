@@ -5,8 +5,8 @@ Both first say hello in the clear:
     "PVHELLO2", session (32 bytes), then name and certificate, each after its length (2 bytes)
 
 Certificates are public, and pinned: a member goes on only if the other's has the fingerprint that
-was agreed. Then TLS 1.3, where each side trusts that one certificate and the other must prove that
-it has its key, and at last, inside TLS:
+was agreed, or is a later one of the same key (`transport.identity`). Then TLS 1.3, where each side
+trusts that one certificate and the other must prove that it has its key, and at last, inside TLS:
 
     a digest of both hellos (32 bytes), so that nobody can have changed them
     an exit code (1 byte): 0 from one who goes on, else of a failure that ends the session
@@ -39,7 +39,7 @@ from privet.errors import (
     UnavailableError,
 )
 from privet.transport.frames import name_tag
-from privet.transport.identity import Identity, fingerprint_of, tls_problem
+from privet.transport.identity import Identity, known_by, tls_problem, vouched_for
 
 HELLO_SECONDS = 5.0
 """How long a greeting may take."""
@@ -168,7 +168,7 @@ class Greeter:
 
         Also both hellos, the caller's first, as we sent one and received the other.
         """
-        certificate = self.identity.certificate if self.identity else b""
+        certificate = self.identity.shown if self.identity else b""
         ours = _MAGIC + self.session + _counted(self.name.encode()) + _counted(certificate)
         connection.sendall(ours)
         if any(_read(connection, 1, until)[0] != byte for byte in _MAGIC):
@@ -180,17 +180,20 @@ class Greeter:
         hello = _MAGIC + session + _counted(name) + _counted(theirs)
         if peer not in expected:
             raise RefusedError("nobody expects it here", peer)
-        found, agreed = fingerprint_of(theirs), self.fingerprints[peer]
+        agreed = self.fingerprints[peer]
+        current = None if agreed is None else vouched_for(theirs, agreed)
         if self.identity is None and agreed is not None:
             raise RefusedError("we have no keys to go on with", peer)
         if self.identity is not None and not theirs:
             raise UnprovenError("it has no certificate: its keys cannot be used there", peer)
-        if self.identity is not None and found != agreed:
-            agreed = agreed or "none"
+        if self.identity is not None and current is None:
+            found, agreed = known_by(theirs), agreed or "none"
             raise UnprovenError(
-                f"its certificate has the fingerprint {found[:16]}…, agreed is {agreed[:16]}…", peer
+                f"its certificate has the fingerprint {found[:16]}…, agreed is {agreed[:16]}…"
+                + (", and it does not belong to the key of that" if found == agreed else ""),
+                peer,
             )
-        return peer, session, theirs, ours + hello if calling else hello + ours
+        return peer, session, current or theirs, ours + hello if calling else hello + ours
 
 
 def _counted(content: bytes) -> bytes:

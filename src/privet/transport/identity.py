@@ -1,4 +1,9 @@
-"""Identities: a private key and a self-signed certificate, known to others by its fingerprint."""
+"""Identities: a private key and a self-signed certificate, known to others by its fingerprint.
+
+The fingerprint is that of the first certificate, and stays: it stands for the key. A certificate is
+renewed by another one of the same key, which is shown together with the first. Whoever knows the
+first by its fingerprint sees that the key is the same, and that the key has signed both.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +20,7 @@ from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ed25519
+from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 from cryptography.x509.oid import NameOID
 
 from privet.config import check_name
@@ -32,16 +38,28 @@ class Identity:
     key_file: Path
     certificate_file: Path
     certificate: bytes
-    """The certificate in DER form, as it is sent to peers."""
+    """The first certificate, in DER form: the one that others know us by."""
+    renewed: bytes = b""
+    """The one that has taken its place, if one has."""
 
     @property
     def fingerprint(self) -> str:
-        """What the others pin: the SHA-256 of the certificate."""
+        """What the others pin: the SHA-256 of the first certificate."""
         return fingerprint_of(self.certificate)
+
+    @property
+    def current(self) -> bytes:
+        """The certificate that is used now."""
+        return self.renewed or self.certificate
+
+    @property
+    def shown(self) -> bytes:
+        """What peers are sent: the certificate that is used, then the first, if that is another."""
+        return self.renewed + self.certificate
 
     def days_left(self) -> int:
         """Return for how many days from now the certificate is valid."""
-        end = x509.load_der_x509_certificate(self.certificate).not_valid_after_utc
+        end = x509.load_der_x509_certificate(self.current).not_valid_after_utc
         return (end - datetime.datetime.now(datetime.timezone.utc)).days
 
     def sign(self, content: bytes) -> bytes:
@@ -79,6 +97,42 @@ def fingerprint_of(certificate: bytes) -> str:
     return hashlib.sha256(certificate).hexdigest()
 
 
+def known_by(shown: bytes) -> str:
+    """Return the fingerprint that somebody is known by, if what it shows is true."""
+    return fingerprint_of(_split(shown)[-1])
+
+
+def vouched_for(shown: bytes, fingerprint: str) -> bytes | None:
+    """Return the certificate that is used by the owner of a fingerprint; None if it is not its own.
+
+    That is the one with the fingerprint, or another one of the same key, signed by that key.
+    """
+    current, *others = _split(shown)
+    if fingerprint_of((others or [current])[-1]) != fingerprint or len(others) > 1:
+        return None
+    if not others:
+        return current
+    try:
+        renewed, first = (x509.load_der_x509_certificate(each) for each in (current, *others))
+        if renewed.public_key() != first.public_key() or renewed.subject != first.subject:
+            return None
+        renewed.verify_directly_issued_by(renewed)
+    except (ValueError, TypeError, UnsupportedAlgorithm, InvalidSignature):
+        return None
+    return current
+
+
+def _split(shown: bytes) -> list[bytes]:
+    """Return certificates that follow each other, by the length that each begins with."""
+    found = []
+    while shown[:2] in (b"\x30\x81", b"\x30\x82"):  # a sequence, its length in one byte or two
+        start = shown[1] - 0x80 + 2
+        size = start + int.from_bytes(shown[2:start], "big")
+        found.append(shown[:size])
+        shown = shown[size:]
+    return [*found, shown] if shown or not found else found
+
+
 def has_signed(certificate: bytes, signature: bytes, content: bytes) -> bool:
     """Tell whether the owner of a certificate, in DER form, has signed something."""
     try:
@@ -111,18 +165,7 @@ def create_identity(name: str, folder: str | Path, *, valid_days: int = 3650) ->
     check_name(name)
     key = ed25519.Ed25519PrivateKey.generate()
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-    now = datetime.datetime.now(datetime.timezone.utc)
-    end = now + datetime.timedelta(days=valid_days)
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(subject)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(min(now, end) - datetime.timedelta(minutes=5))  # for clocks that differ
-        .not_valid_after(end)
-        .sign(key, algorithm=None)
-    )
+    certificate = _certify(key, subject, valid_days)
     key_file, certificate_file = Path(folder) / f"{name}.key", Path(folder) / f"{name}.crt"
     _write_private(
         key_file,
@@ -141,21 +184,44 @@ def create_identity(name: str, folder: str | Path, *, valid_days: int = 3650) ->
     return Identity(key_file, certificate_file, content)
 
 
+def renew_identity(
+    key_file: str | Path, certificate_file: str | Path, *, valid_days: int = 3650
+) -> Identity:
+    """Put another certificate of the same key in a certificate's place; the fingerprint stays."""
+    key, certificates = _read(key_file, certificate_file)
+    if not isinstance(key, ed25519.Ed25519PrivateKey):
+        raise UnavailableError(f"{key_file}: only an Ed25519 key's certificate is renewed")
+    first = certificates[-1]
+    renewed = _certify(key, first.subject, valid_days)
+    pem, beside = serialization.Encoding.PEM, Path(f"{certificate_file}.new")
+    beside.unlink(missing_ok=True)  # of an attempt that was cut short
+    _write_private(beside, renewed.public_bytes(pem) + first.public_bytes(pem))
+    os.replace(beside, certificate_file)  # whole at every moment
+    return load_identity(key_file, certificate_file)
+
+
+def _certify(
+    key: ed25519.Ed25519PrivateKey, subject: x509.Name, valid_days: int
+) -> x509.Certificate:
+    now = datetime.datetime.now(datetime.timezone.utc)
+    end = now + datetime.timedelta(days=valid_days)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(min(now, end) - datetime.timedelta(minutes=5))  # for clocks that differ
+        .not_valid_after(end)
+        .sign(key, algorithm=None)
+    )
+
+
 def load_identity(key_file: str | Path, certificate_file: str | Path) -> Identity:
     """Read an identity; raise UnavailableError unless it can be used now."""
-    try:
-        certificate = x509.load_pem_x509_certificate(Path(certificate_file).read_bytes())
-        public_key = certificate.public_key()
-    except _UNREADABLE as error:
-        raise UnavailableError(f"{certificate_file}: no certificate: {error}") from None
-    try:
-        key = serialization.load_pem_private_key(Path(key_file).read_bytes(), password=None)
-    except _UNREADABLE as error:
-        raise UnavailableError(f"{key_file}: no key: {error}") from None
-    if key.public_key() != public_key:
-        raise UnavailableError(f"{key_file}: not the key of the certificate {certificate_file}")
+    _, certificates = _read(key_file, certificate_file)
     now = datetime.datetime.now(datetime.timezone.utc)
-    start, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
+    start, end = certificates[0].not_valid_before_utc, certificates[0].not_valid_after_utc
     if now < start:
         raise UnavailableError(
             f"{certificate_file}: not valid before {start:%Y-%m-%d %H:%M} UTC: "
@@ -163,10 +229,30 @@ def load_identity(key_file: str | Path, certificate_file: str | Path) -> Identit
         )
     if now > end:
         raise UnavailableError(
-            f"{certificate_file}: has expired on {end:%Y-%m-%d}: make new keys with `privet keys`"
+            f"{certificate_file}: has expired on {end:%Y-%m-%d}: renew it with `privet keys NAME "
+            "--renew`, which keeps the fingerprint"
         )
-    content = certificate.public_bytes(serialization.Encoding.DER)
-    return Identity(Path(key_file), Path(certificate_file), content)
+    current, *first = (each.public_bytes(serialization.Encoding.DER) for each in certificates)
+    files = Path(key_file), Path(certificate_file)
+    return Identity(*files, first[-1], current) if first else Identity(*files, current)
+
+
+def _read(
+    key_file: str | Path, certificate_file: str | Path
+) -> tuple[PrivateKeyTypes, list[x509.Certificate]]:
+    """Read a key and its certificates: the one that is used, then the first if that is another."""
+    try:
+        certificates = x509.load_pem_x509_certificates(Path(certificate_file).read_bytes())
+        public_keys = [certificate.public_key() for certificate in certificates]
+    except _UNREADABLE as error:
+        raise UnavailableError(f"{certificate_file}: no certificate: {error}") from None
+    try:
+        key = serialization.load_pem_private_key(Path(key_file).read_bytes(), password=None)
+    except _UNREADABLE as error:
+        raise UnavailableError(f"{key_file}: no key: {error}") from None
+    if any(public_key != key.public_key() for public_key in public_keys):
+        raise UnavailableError(f"{key_file}: not the key of the certificate {certificate_file}")
+    return key, certificates
 
 
 def _write_private(path: Path, content: bytes) -> None:

@@ -21,6 +21,7 @@ be open to us, so anything else may be there.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import socket
 import threading
@@ -83,7 +84,6 @@ def connect(
     """Return connections to the named peers (by default to all other members).
 
     Who has come is missing again if it hangs up, or shows no life for `silence` seconds.
-
     Raises PeerLostError that names everyone who could not be reached, where, and why; it is a
     PeerFailedError if somebody cannot take part. The listener stays open, and is the caller's to
     close: once all are connected nobody is answered there.
@@ -99,7 +99,8 @@ def answer_calls(
     listener: socket.socket, answer: Callable[[socket.socket], None], over: threading.Event
 ) -> None:
     """Hand every connection that comes to a thread of its own, until it is over."""
-    listener.settimeout(_RETRY_SECONDS)
+    with contextlib.suppress(OSError):  # closed already, by who was interrupted
+        listener.settimeout(_RETRY_SECONDS)
     while not over.is_set():
         try:
             connection, _ = listener.accept()
@@ -146,15 +147,17 @@ class _Meeting:
             target=answer_calls, args=(self.listener, self._answer, self.over), daemon=True
         )
         calling = [threading.Thread(target=self._call, args=(p,), daemon=True) for p in self.called]
-        for thread in (answering, *calling):
-            thread.start()
         try:
+            for thread in (answering, *calling):
+                thread.start()
             self._wait(timeout, on_wait)
         except BaseException:
             self.arrivals.close(*self.found)
             raise
         finally:
-            answering.join()
+            self.over.set()
+            if answering.is_alive():
+                answering.join()
         for thread in calling:
             thread.join(HELLO_SECONDS + 1)
         return self.found
@@ -163,24 +166,22 @@ class _Meeting:
         """Return when all are found; raise PeerLostError when they will not be, or time is up."""
         start = told = time.monotonic()
         with self.changed:
-            try:
-                while missing := self._missing():
-                    if self.failed is not None:
-                        raise self.failed
-                    now = time.monotonic()
-                    if now - start > timeout:
-                        refused = ", ".join(tuple(self.strangers))
-                        raise PeerLostError(
-                            missing[0],
-                            f"not reached within {timeout:g} s: {self._explain(missing)}"
-                            + (f"; refused: {refused}" if refused else ""),
-                        )
-                    if on_wait is not None and now - told >= 1.0:
-                        told = now
-                        on_wait(f"waiting for {self._explain(missing)} ({now - start:.0f} s)")
-                    self.changed.wait(0.1)
-            finally:
-                self.over.set()
+            while missing := self._missing():
+                if self.failed is not None:
+                    raise self.failed
+                now = time.monotonic()
+                if now - start > timeout:
+                    refused = ", ".join(tuple(self.strangers))
+                    raise PeerLostError(
+                        missing[0],
+                        f"not reached within {timeout:g} s: {self._explain(missing)}"
+                        + (f"; refused: {refused}" if refused else ""),
+                    )
+                if on_wait is not None and now - told >= 1.0:
+                    told = now
+                    on_wait(f"waiting for {self._explain(missing)} ({now - start:.0f} s)")
+                self.changed.wait(0.1)
+            self.over.set()  # before anybody else could come, and take a place that is filled
 
     def _missing(self) -> list[str]:
         """Return who has not come yet, or has gone again."""

@@ -20,8 +20,8 @@ LATEST = 15.0
 """Seconds within which all must have ended once they could know, on a machine that is busy."""
 SILENCE = 10.0
 """Seconds until one that says nothing is given up."""
-PATIENCE = 120.0
-"""Seconds after which a process hangs."""
+PATIENCE = 600.0
+"""Seconds after which what nobody disturbs must be done, on a machine that is busy with others."""
 
 
 @dataclass(frozen=True)

@@ -71,7 +71,7 @@ class Trial:
             watched = [running[self._watcher(strike)]]
             if strike.phase == "gathering":
                 watched = list(running.values())
-            if not all(each.has_said(strike.is_due, 5 * PATIENCE) for each in watched):
+            if not all(each.has_said(strike.is_due, PATIENCE) for each in watched):
                 outcome.missed = all(each.code == 0 for each in watched)
                 if not outcome.missed:
                     outcome.problems.append(f"{watched[0].name} ended: {watched[0].last['text']}")

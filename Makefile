@@ -69,6 +69,11 @@ bench-quick: setup
 	$(BIN)/python -m benchmarks.evidence run --quick
 	$(BIN)/python -m benchmarks.evidence show --quick
 
+# Nonsense from a peer with a good certificate, for as many seconds as are given.
+SECONDS ?= 300
+fuzz: setup
+	$(BIN)/python -m tests.fuzz --seconds $(SECONDS)
+
 # Federations interrupted 50 times, at every phase and in every way: about a quarter of an hour.
 # Writes docs/results/chaos.json.
 test-chaos: setup

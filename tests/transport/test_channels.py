@@ -195,6 +195,22 @@ def test_signs_of_life_do_not_hold_an_end_open(tmp_path: Path) -> None:
         channels["bob"].abort()
 
 
+def test_a_frame_that_is_not_due_is_refused_at_its_first_bytes(tmp_path: Path) -> None:
+    """It announces a gigabyte, and never sends it; but it goes on to show life."""
+    with mesh("tls", tmp_path, deadline=2.0, names=("ann", "bob")) as channels:
+        ann, bob = channels["ann"], channels["bob"]
+        assert isinstance(ann, SocketChannel)
+        huge = np.lib.stride_tricks.as_strided(np.zeros(1, np.uint8), (1 << 30,), (0,))
+        ann._links["bob"].queue(memoryview(array_header(huge, 0, 0)))
+        start = time.monotonic()
+        with pytest.raises(
+            PeerMisbehavedError, match=r"^ann: sent array 0 of uint8 \(1073741824,\)"
+        ):
+            bob.receive("ann", Expected(np.dtype(np.uint64), (5,)))
+        assert time.monotonic() - start < 5
+        ann.abort()
+
+
 def test_a_failure_ends_a_goodbye_to_all_others(tmp_path: Path) -> None:
     """Bob fails while ann waits for all: cid, who lives, does not keep ann from saying so."""
     with mesh("tls", tmp_path, deadline=2.0) as channels:

@@ -133,7 +133,7 @@ def _parse(line: bytes) -> dict[str, Any] | None:
     """Return what a line holds; None if it is no record."""
     try:
         record = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return record if isinstance(record, dict) and "previous" in record else None
 

@@ -147,6 +147,11 @@ class FrameReader:
         """Whether the stream stands between two frames."""
         return self._header is None and self._start == self._end
 
+    @property
+    def begun(self) -> Header | None:
+        """What the frame says of itself whose elements are coming in, if one is."""
+        return self._header
+
     def target(self) -> memoryview:
         """Return where the next bytes go."""
         return self._rest if self._header is not None else self._buffer[self._end :]

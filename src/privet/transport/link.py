@@ -158,13 +158,30 @@ class PeerLink:
             self.inbox[header.stream].append((header, array))
             self.inbox_bytes += array.nbytes + OVERHEAD
 
-    def take_out(self, stream: int) -> tuple[Header, Array, int]:
-        """Return the first array that came on a stream, and which one it should be."""
-        header, array = self.inbox[stream].popleft()
+    def take_out(self, stream: int) -> Array:
+        """Return the first array that came on a stream."""
+        _, array = self.inbox[stream].popleft()
         self.inbox_bytes -= array.nbytes + OVERHEAD
-        sequence = self.received[stream]
-        self.received[stream] = (sequence + 1) & 0xFFFFFFFF
-        return header, array, sequence
+        self.received[stream] = (self.received[stream] + 1) & 0xFFFFFFFF
+        return array
+
+    def lives(self, deadline: float) -> bool:
+        """Tell whether the peer is there, and has something to say or to be sent."""
+        if self.error is not None or time.monotonic() - self.heard > deadline:
+            return False
+        return bool(self.outgoing) or not self.said_goodbye
+
+    def wanted(self, inbox_limit: int) -> int:
+        """Return what to watch the connection for: room to write, bytes unless it has plenty.
+
+        It has not, while a thread waits for what comes behind what others have not taken yet.
+        """
+        if self.error is not None:
+            return -1  # not even that it hung up: we know
+        interest = select.POLLOUT if self.outgoing else 0
+        if self.awaited or self.inbox_bytes < inbox_limit:
+            interest |= select.POLLIN
+        return interest
 
     def hear_of_failure(self, tag: int) -> None:
         """Take note that the peer ends, and whom it blames for that."""

@@ -28,6 +28,7 @@ from privet.transport.frames import (
     FAILED,
     GOODBYE,
     MAX_FRAME_BYTES,
+    Header,
     name_tag,
 )
 from privet.transport.link import PeerLink, accuse, may_clear_up, refuse_missed, suspects
@@ -107,16 +108,26 @@ class SocketChannel(Channel):
 
     def _receive(self, link: PeerLink, expected: Expected, tag: int, stream: int = 0) -> Array:
         inbox = link.inbox[stream]
+
+        def check(header: Header) -> None:
+            try:
+                self.check(link.peer, header, expected, link.received[stream], tag)
+            except PeerError as error:
+                self._fail(error, link)
+
+        def has_come() -> bool:
+            begun = link.reader.begun
+            if not inbox and begun is not None and begun.stream == stream:
+                check(begun)  # or it could make us wait, and fill our memory
+            return bool(inbox)
+
         if not inbox:
             link.awaited += 1
             self._watch(link)
-            self._wait(lambda: bool(inbox), [link], expected)
+            self._wait(has_come, [link], expected)
             link.awaited -= 1
-        header, array, sequence = link.take_out(stream)
-        try:
-            self.check(link.peer, header, expected, sequence, tag)
-        except PeerError as error:
-            self._fail(error, link)
+        check(inbox[0][0])
+        array = link.take_out(stream)
         self._watch(link)
         return array
 
@@ -153,7 +164,7 @@ class SocketChannel(Channel):
                     link.say(GOODBYE)
                     self._watch(link)
                 started, longest = time.monotonic(), longest or self.goodbye_seconds
-                while any(map(self._lives, self._links.values())):
+                while any(link.lives(self.deadline) for link in self._links.values()):
                     self._pump(_TICK)
                     missed = [link for link in self._links.values() if not link.said_goodbye]
                     taken = time.monotonic() - started
@@ -174,11 +185,6 @@ class SocketChannel(Channel):
                 self._tell(culprit, culprit)
             self._hang_up()
         self._ticker.join()
-
-    def _lives(self, link: PeerLink) -> bool:
-        if link.error is not None or time.monotonic() - link.heard > self.deadline:
-            return False
-        return bool(link.outgoing) or not link.said_goodbye
 
     def _wait(
         self, ready: Callable[[], bool], due: list[PeerLink], expected: Expected | None
@@ -267,23 +273,15 @@ class SocketChannel(Channel):
             self._show_life(now)
 
     def _watch(self, link: PeerLink) -> None:
-        """Ask to be told what the link can use: room to write, and bytes unless it has plenty.
-
-        It has not, while a thread waits for what comes behind what others have not taken yet.
-        """
+        """Ask to be told what the link can use."""
         if link.more:
             self._unread.add(link)
         else:
             self._unread.discard(link)
-        interest = select.POLLOUT if link.outgoing else 0
-        if link.awaited or link.inbox_bytes < self._inbox_limit:
-            interest |= select.POLLIN
-        if link.error is not None:
-            interest = -1  # not even that it hung up: we know
-        if interest == link.interest:
-            return
-        link.interest = interest
-        self._poller.watch(link.socket, interest)
+        interest = link.wanted(self._inbox_limit)
+        if interest != link.interest:
+            link.interest = interest
+            self._poller.watch(link.socket, interest)
 
     def _show_life(self, now: float) -> None:
         for link in self._links.values():

@@ -1,0 +1,60 @@
+"""What a liar sends in place of a frame."""
+
+from __future__ import annotations
+
+import random
+import struct
+from collections.abc import Callable
+
+from privet.transport.frames import (
+    ALIVE,
+    FAILED,
+    GOODBYE,
+    HEADER_BYTES,
+    control_header,
+    name_tag,
+)
+
+Lie = Callable[[random.Random, bytes], bytes]
+"""Turns a frame, header and elements, into other bytes."""
+
+
+def _flip(chance: random.Random, frame: bytes, start: int, end: int) -> bytes:
+    changed = bytearray(frame)
+    for _ in range(chance.randint(1, 4)):
+        changed[chance.randrange(start, end)] ^= 1 << chance.randrange(8)
+    return bytes(changed)
+
+
+def _of_header(chance: random.Random, frame: bytes) -> bytes:
+    return _flip(chance, frame, 0, HEADER_BYTES)
+
+
+def _of_elements(chance: random.Random, frame: bytes) -> bytes:
+    return _flip(chance, frame, min(HEADER_BYTES, len(frame) - 1), len(frame))
+
+
+def _lengths(chance: random.Random, frame: bytes) -> bytes:
+    """Announce an array of any size."""
+    lengths = [chance.choice([0, 1, 7, 1 << 20, (1 << 32) - 1]) for _ in range(4)]
+    dimensions = chance.randint(0, 5)
+    return frame[:5] + bytes([dimensions]) + frame[6:16] + struct.pack("<4I", *lengths) + frame[32:]
+
+
+def _control(chance: random.Random, frame: bytes) -> bytes:
+    """Put something between: an end, a failure of anybody's, many signs of life."""
+    tag = chance.choice([0, name_tag("bank"), name_tag("shop"), chance.getrandbits(32)])
+    words = [control_header(GOODBYE), control_header(FAILED, tag), control_header(ALIVE) * 1000]
+    return chance.choice(words) + (frame if chance.random() < 0.5 else b"")
+
+
+LIES: dict[str, Lie] = {
+    "flipped bits of the header": _of_header,
+    "flipped bits of the elements": _of_elements,
+    "other lengths": _lengths,
+    "a control frame": _control,
+    "cut short": lambda chance, frame: frame[: chance.randrange(len(frame))],
+    "twice": lambda _, frame: frame + frame,
+    "nothing": lambda _, __: b"",
+    "noise": lambda chance, frame: chance.randbytes(len(frame)),
+}

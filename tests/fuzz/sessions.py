@@ -1,0 +1,177 @@
+"""A federation of which one member lies once, in a state of our choosing."""
+
+from __future__ import annotations
+
+import random
+import resource
+import shutil
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+
+from privet.errors import PrivetError
+from privet.federation import session
+from privet.files.contacts import parse_address
+from privet.files.job import Job
+from privet.laboratory.local_federation import LocalFederation
+from privet.transport.channel import Array
+from privet.transport.frames import array_header
+from privet.transport.identity import load_identity
+from privet.transport.link import PeerLink
+from privet.transport.mesh import connect, listen
+from privet.transport.sockets import SocketChannel
+from tests.federation.harness import prepare, run
+from tests.fuzz.lies import LIES
+
+STATES = ("gathering", "agreement", "set-up", "level", "goodbye")
+MOST_GROWTH = 256e6
+"""Bytes by which all members together may grow for a lie."""
+_UNSEEN = "flipped bits of the elements"
+"""A wrong share of the right size is not seen to be one, only what comes of it."""
+_LATER = 1.0
+"""Seconds that a liar stays after its lie, to see what comes of it."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A lie: whose, when, and which."""
+
+    liar: str
+    state: str
+    nth: int
+    """The how-manieth frame that it sends in that state."""
+    lie: str
+    seed: int
+
+    @classmethod
+    def draw(cls, chance: random.Random) -> Case:
+        """Return any."""
+        state = chance.choice(STATES)
+        nth = chance.randint(0, {"gathering": 0, "goodbye": 0, "agreement": 5}.get(state, 30))
+        liar = chance.choice(["bank", "shop", "dealer"])
+        return cls(liar, state, nth, chance.choice(list(LIES)), chance.getrandbits(32))
+
+    def record(self) -> dict[str, Any]:
+        """Return it as the corpus has it."""
+        return asdict(self)
+
+
+_ONE = np.arange(8, dtype=np.uint64)
+
+
+class LiarError(Exception):
+    """Ends the liar, once it has lied."""
+
+
+class LyingChannel(SocketChannel):
+    """A member's end of its connections, which sends something else once."""
+
+    def __init__(self, name: str, links: Mapping[str, PeerLink], case: Case) -> None:
+        super().__init__(name, links)
+        self._case = case
+        self._count = 0
+
+    def _state(self) -> str:
+        where = self.where()
+        if where == "agreement":
+            return "agreement"
+        return "level" if "level" in where else "set-up"
+
+    def _send(self, link: PeerLink, array: Array, tag: int) -> None:
+        if self._state() == self._case.state:
+            self._count += 1
+            if self._count == self._case.nth + 1:
+                frame = array_header(array, link.sent, tag) + array.tobytes()
+                self._lie(link, frame)
+        super()._send(link, array, tag)
+
+    def close(self, longest: float | None = None) -> None:
+        if self._case.state == "goodbye":
+            with self._lock:
+                link = next(iter(self._links.values()))
+                self._lie(link, array_header(_ONE, link.sent, 0) + _ONE.tobytes())
+        super().close(longest)
+
+    def _lie(self, link: PeerLink, frame: bytes) -> None:
+        chance = random.Random(self._case.seed)
+        link.queue(memoryview(LIES[self._case.lie](chance, frame)))
+        until = time.monotonic() + _LATER
+        while time.monotonic() < until and link.error is None:
+            self._pump(0.05)
+        raise LiarError
+
+
+def attack(local: LocalFederation, case: Case) -> list[str]:
+    """Let a federation suffer a lie; return what went wrong, if anything did."""
+    before = _peak()
+    for name in local.names:
+        shutil.rmtree(local.part(name).parent, ignore_errors=True)
+    if case.state == "gathering":
+        errors, results = _gather(local, case)
+    else:
+        errors, results = _train(local, case)
+    problems = []
+    for name, error in errors.items():
+        if name == case.liar:
+            continue
+        if not isinstance(error, PrivetError):
+            problems.append(f"{name}: {error!r} is none of our errors")
+        elif case.state != "gathering" and case.liar not in str(error) and case.lie != _UNSEEN:
+            problems.append(f"{name}: does not name {case.liar}: {error}")
+    if not errors and case.liar not in results:
+        problems.append("nobody noticed anything, and the liar is gone")
+    if (growth := _peak() - before) > MOST_GROWTH:
+        problems.append(f"memory grew by {growth / 1e6:.0f} MB")
+    return problems
+
+
+def _train(local: LocalFederation, case: Case) -> tuple[dict[str, BaseException], dict[str, Any]]:
+    def channel(name: str, links: Mapping[str, PeerLink]) -> SocketChannel:
+        lies = name == case.liar
+        return LyingChannel(name, links, case) if lies else SocketChannel(name, links)
+
+    with mock.patch.object(session, "SocketChannel", channel):
+        found = run(local, "train", wait=20.0)
+    return found.errors, found.results
+
+
+def _gather(local: LocalFederation, case: Case) -> tuple[dict[str, BaseException], dict[str, Any]]:
+    """Lie to bank, or as bank to the dealer, while shop is missing."""
+    liar = case.liar if case.liar in ("bank", "dealer") else "dealer"
+    told = "dealer" if liar == "bank" else "bank"
+    job, folder = Job.read(local.job), local.folder / liar
+    identity = load_identity(folder / f"{liar}.key", folder / f"{liar}.crt")
+    errors: dict[str, BaseException] = {}
+
+    def wait() -> None:
+        absent = tuple(name for name in local.everybody if name != told)
+        errors.update(run(local, "train", absent=absent, wait=4.0).errors)
+
+    victim = threading.Thread(target=wait)
+    victim.start()
+    with listen(*parse_address(job.contact(liar).address)) as door:
+        links = connect(liar, job.members(), door, identity=identity, peers=[told], timeout=20)
+    link = links[told]
+    chance = random.Random(case.seed)
+    link.queue(memoryview(LIES[case.lie](chance, array_header(_ONE, 0, 0) + _ONE.tobytes())))
+    link.write()
+    victim.join()
+    link.socket.close()
+    return {case.liar: LiarError(), **errors}, {}
+
+
+def _peak() -> float:
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def federation(folder: Path) -> LocalFederation:
+    """Return the federation that is lied to."""
+    return prepare(folder, tables=1)

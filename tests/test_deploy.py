@@ -1,0 +1,81 @@
+"""The command lines of the units in `deploy` are commands that exist, and end as the units say."""
+
+from __future__ import annotations
+
+import configparser
+import shlex
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.federation.harness import change, prepare
+from tests.test_processes import await_event
+
+DEPLOY = Path(__file__).parents[1] / "deploy"
+UNITS = sorted(DEPLOY.glob("*.service"))
+
+
+def unit(path: Path) -> configparser.RawConfigParser:
+    found = configparser.RawConfigParser(strict=False)
+    found.optionxform = str  # type: ignore[assignment, method-assign]
+    found.read(path)
+    return found
+
+
+def command(path: Path, job: str) -> list[str]:
+    program, *options = shlex.split(unit(path)["Service"]["ExecStart"].replace("%i", job))
+    assert program.endswith("/bin/privet")
+    return [sys.executable, "-m", "privet", *options]
+
+
+def test_there_is_one_for_every_role() -> None:
+    assert {path.name.split("@")[0] for path in UNITS} == {
+        "privet-check",
+        "privet-dealer",
+        "privet-serve",
+        "privet-train",
+    }
+
+
+@pytest.mark.parametrize("path", UNITS, ids=lambda path: path.stem)
+def test_a_unit_keeps_to_itself(path: Path) -> None:
+    service = unit(path)["Service"]
+    assert service["User"] == "privet"
+    assert (service["UMask"], service["LimitCORE"]) == ("0077", "0")
+    assert service["ReadWritePaths"] == service["WorkingDirectory"] == "/var/lib/privet"
+
+
+def test_a_federation_by_its_units(tmp_path: Path) -> None:
+    """Train by the units' command lines; the dealer, which stays, ends on SIGTERM as it should."""
+    local = prepare(tmp_path, tables=1)
+    for name in local.everybody:
+        (tmp_path / name / "rehearsal.toml").write_bytes(local.job.read_bytes())
+    running = {}
+    for name in local.everybody:
+        kind = "dealer" if name in local.dealers else "train"
+        line = command(DEPLOY / f"privet-{kind}@.service", "rehearsal")
+        running[name] = subprocess.Popen(  # noqa: S603
+            line, cwd=tmp_path / name, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+    try:
+        for name in local.names:
+            _, said = running[name].communicate(timeout=60)
+            assert running[name].returncode == 0, said
+        await_event(running["dealer"], "done")
+        running["dealer"].send_signal(signal.SIGTERM)
+        running["dealer"].communicate(timeout=30)
+        service = unit(DEPLOY / "privet-dealer@.service")["Service"]
+        assert str(running["dealer"].returncode) == service["SuccessExitStatus"]
+    finally:
+        for process in running.values():
+            process.kill()
+            process.communicate()
+    looked = command(DEPLOY / "privet-check@.service", "rehearsal")
+    assert subprocess.run(looked, cwd=tmp_path / "shop", check=False).returncode == 0  # noqa: S603
+    change(tmp_path / "shop" / "train.csv", ("1-3,", "1-2,"))
+    failed = subprocess.run(looked, cwd=tmp_path / "shop", check=False)  # noqa: S603
+    train = unit(DEPLOY / "privet-train@.service")["Service"]
+    assert str(failed.returncode) in train["RestartPreventExitStatus"].split()

@@ -13,13 +13,16 @@ from typing import Any
 
 import pytest
 
+from privet.errors import UnavailableError
 from privet.federation.agreement import Statement
 from privet.federation.messages import send
+from privet.files.contacts import parse_address
 from privet.files.job import Job
 from privet.laboratory.local_federation import LocalFederation
+from privet.transport.mesh import listen
 from privet.transport.sockets import SocketChannel
 from tests.federation.by_hand import come, coming
-from tests.federation.harness import prepare
+from tests.federation.harness import change, prepare
 from tests.federation.test_bad_peers import new_keys
 from tests.test_processes import await_event, events
 
@@ -238,3 +241,34 @@ def test_a_disagreement_is_told_though_the_other_never_says_goodbye(tmp_path: Pa
             assert "tables: 3 here" in last["text"]
         assert time.monotonic() - start < SECONDS
         channel.abort()
+
+
+def is_free(address: tuple[str, int]) -> bool:
+    try:
+        listen(*address).close()
+    except UnavailableError:
+        return False
+    return True
+
+
+def test_a_dealer_ends_with_who_plays_it(tmp_path: Path) -> None:
+    """Though that is killed: the port is needed for the next attempt."""
+    names = ("bank", "telecom", "shop")
+    local = prepare(tmp_path, names=names, dealers=3)
+    for name, dealer in zip(names, local.dealers, strict=True):
+        change(local.job, (f'name = "{dealer}"', f'name = "{dealer}"\nby = "{name}"'))
+    keys = tmp_path / "dealer1" / "dealer1"
+    with (tmp_path / "bank" / "party.toml").open("a") as file:
+        file.write(f'\n[dealer]\nkey = "{keys}.key"\ncertificate = "{keys}.crt"\n')
+    address = parse_address(Job.read(local.job).contact("dealer1").address)
+    until = time.monotonic() + PATIENCE
+    with started(local, "bank", "train", "--log-format=json") as bank:
+        await_event(bank, "dealer")
+        while is_free(address):
+            assert time.monotonic() < until, "the dealer does not start"
+            time.sleep(0.1)
+        bank.kill()
+        killed = time.monotonic()
+        while not is_free(address):
+            assert time.monotonic() < killed + SECONDS, "the dealer stays"
+            time.sleep(0.1)

@@ -36,7 +36,7 @@ def main() -> int:
         known = readers(trained, home)
         while time.monotonic() < until:
             for name, reader in known.items():
-                for _ in range(200):
+                for _ in range(50):
                     content = damage(chance, reader[0])
                     tried[name] += 1
                     problem = misread(reader, content)

@@ -140,3 +140,25 @@ def test_as_a_command(
             assert verdicts["data"] == ("bad" if code else "good")
         else:
             assert ("✗ data: " if code else "✓ data: ") in said
+
+
+@pytest.mark.parametrize(("known", "code"), [(True, 0), (False, 6)])
+def test_a_dealer_looks_at_what_it_needs(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    known: bool,
+    code: int,
+) -> None:
+    local = prepare(tmp_path)
+    if not known:
+        (tmp_path / "dealer" / "dealer.key").unlink()
+    monkeypatch.chdir(tmp_path / "dealer")
+    monkeypatch.setattr(sys, "argv", ["privet", "check", f"--job={local.job}", "--dealer"])
+    with pytest.raises(SystemExit) as ended:
+        app.main()
+    assert ended.value.code == code
+    said = capsys.readouterr().out
+    assert ("✓ keys: " if known else "✗ keys: ") in said
+    assert "✓ bank: " in said
+    assert "data: " not in said

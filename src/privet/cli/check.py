@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.text import Text
 
-from privet.cli.options import JobFile, PartyOption
-from privet.federation.checkup import check_up
+from privet.cli.dealer import Certificate, Key, Listen, Name, which_dealer
+from privet.cli.options import JobFile
+from privet.errors import ParameterError
+from privet.federation.checkup import check_up, check_up_member
 from privet.files.job import Job
 from privet.files.party_file import PartyFile
 
@@ -18,16 +21,32 @@ _TICKS = {"good": ("✓", "green"), "doubtful": ("!", "yellow"), "bad": ("✗", 
 
 
 def check(
-    party: PartyOption,
     job: JobFile,
+    party: Annotated[Path | None, typer.Option(help="Your own party.toml.")] = None,
+    dealer: Annotated[
+        bool, typer.Option("--dealer", help="Instead: you are a dealer, as `privet dealer` says.")
+    ] = False,
+    key: Key = None,
+    certificate: Certificate = None,
+    name: Name = None,
+    listen: Listen = None,
     as_json: Annotated[bool, typer.Option("--json", help="As JSON, on stdout.")] = False,
 ) -> None:
     """See whether you could take part in a job: keys, addresses, data, disk, clock, versions."""
-    own, agreed = PartyFile.load(party), Job.read(job)
-    own.check_seat(agreed)
+    agreed = Job.read(job)
+    if (party is None) != dealer:
+        raise ParameterError("party: give --party, or --dealer if you are one")
+    if party is not None:
+        own = PartyFile.load(party)
+        own.check_seat(agreed)
+        looking = check_up(own, agreed)
+    else:
+        ours = which_dealer(agreed, name)
+        keys = str(key or f"{ours}.key"), str(certificate or f"{ours}.crt")
+        looking = check_up_member(agreed, ours, *keys, listen)
     console = Console(highlight=False, soft_wrap=True)
     found = []
-    for finding in check_up(own, agreed):
+    for finding in looking:
         found.append(finding)
         if not as_json:
             tick, style = _TICKS[finding.verdict]

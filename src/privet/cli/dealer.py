@@ -22,21 +22,24 @@ from privet.federation.events import Event
 from privet.federation.session import WAIT_SECONDS, Seat, seated
 from privet.files.job import Job
 
+Key = Annotated[Path | None, typer.Option(help="Your private key.", show_default="NAME.key")]
+Certificate = Annotated[
+    Path | None, typer.Option(help="Your certificate.", show_default="NAME.crt")
+]
+Name = Annotated[
+    str | None, typer.Option(help="Which of three dealers you are.", show_default=False)
+]
+Listen = Annotated[
+    str | None, typer.Option(help="HOST:PORT, if not the job's.", show_default="the job's")
+]
+
 
 def dealer(
     job: JobFile,
-    key: Annotated[
-        Path | None, typer.Option(help="Your private key.", show_default="NAME.key")
-    ] = None,
-    certificate: Annotated[
-        Path | None, typer.Option(help="Your certificate.", show_default="NAME.crt")
-    ] = None,
-    name: Annotated[
-        str | None, typer.Option(help="Which of three dealers you are.", show_default=False)
-    ] = None,
-    listen: Annotated[
-        str | None, typer.Option(help="HOST:PORT, if not the job's.", show_default="the job's")
-    ] = None,
+    key: Key = None,
+    certificate: Certificate = None,
+    name: Name = None,
+    listen: Listen = None,
     keep: Annotated[
         bool, typer.Option("--keep", help="Deal again and again, until stopped.")
     ] = False,
@@ -73,7 +76,7 @@ def dealer(
     """Supply randomness to a job's participants; ends when they are done, or one has failed."""
     with telling(log_format) as tell:
         agreed = Job.read(job)
-        ours = _ours(agreed, name)
+        ours = which_dealer(agreed, name)
         keys = str(key or f"{ours}.key"), str(certificate or f"{ours}.crt")
         if ahead is not None:
             if samples is None or features is None or keep:
@@ -118,7 +121,7 @@ def dealer(
                 return
 
 
-def _ours(job: Job, name: str | None) -> str:
+def which_dealer(job: Job, name: str | None) -> str:
     """Return which dealer of a job we are."""
     names = job.dealer_names
     if name is None and len(names) > 1:

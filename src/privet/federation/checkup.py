@@ -50,22 +50,28 @@ class Finding:
 
 def check_up(party: PartyFile, job: Job) -> Iterator[Finding]:
     """Look at everything that a participant needs for a job, one thing after the other."""
-    yield _versions(job)
-    yield _clock()
-    yield from _keys("keys", party.key, party.certificate, job, party.name)
+    yield from check_up_member(job, party.name, party.key, party.certificate, party.listen)
     played = [dealer for dealer, player in job.played_by.items() if player == party.name]
     if played and party.dealer is not None:
         ours = party.dealer
         yield from _keys(f"keys of {played[0]}", ours.key, ours.certificate, job, played[0])
-    yield _door(party, job)
+    yield _attempt("disk", lambda: _disk(party))
+    yield from _data(party, job)
+
+
+def check_up_member(
+    job: Job, name: str, key: str, certificate: str, listen_on: str | None
+) -> Iterator[Finding]:
+    """Look at what anybody needs for a job, a dealer, too, who has no data."""
+    yield _versions(job)
+    yield _clock()
+    yield from _keys("keys", key, certificate, job, name)
+    yield _door(job, name, key, certificate, listen_on)
     members = job.members()
     order = [member.name for member in members]
     for member in members:
-        if member.name != party.name:
-            we_call = order.index(member.name) < order.index(party.name)
-            yield _way(member, we_call=we_call)
-    yield _attempt("disk", lambda: _disk(party))
-    yield from _data(party, job)
+        if member.name != name:
+            yield _way(member, we_call=order.index(member.name) < order.index(name))
 
 
 def _attempt(what: str, look: Callable[[], str]) -> Finding:
@@ -124,15 +130,15 @@ def _lifetime(what: str, identity: Identity) -> Finding:
     return Finding(what, "good", text)
 
 
-def _door(party: PartyFile, job: Job) -> Finding:
+def _door(job: Job, name: str, key: str, certificate: str, listen_on: str | None) -> Finding:
     """See whether we could be called."""
-    host, port = parse_address(party.listen or job.contact(party.name).address)
+    host, port = parse_address(listen_on or job.contact(name).address)
     what = f"port {port}"
     try:
         listen(host, port).close()
     except UnavailableError as error:
         try:
-            ours = answers_as(party.name, (host, port), load_identity(party.key, party.certificate))
+            ours = answers_as(name, (host, port), load_identity(key, certificate))
         except PrivetError:
             ours = False
         if ours:

@@ -166,9 +166,8 @@ class SocketChannel(Channel):
                 started, longest = time.monotonic(), longest or self.goodbye_seconds
                 while any(link.lives(self.deadline) for link in self._links.values()):
                     self._pump(_TICK)
-                    missed = [link for link in self._links.values() if not link.said_goodbye]
                     taken = time.monotonic() - started
-                    if any(link.error is not None for link in missed):  # it has failed for all
+                    if suspects([link for link in self._links.values() if not link.said_goodbye]):
                         longest = min(longest, taken + _GRACE)
                     if taken > longest:
                         break

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -68,9 +68,7 @@ class Trial:
         if strike.phase == "gathering":
             late = next(name for name in self.local.everybody if name not in strike.victims)
         with self._running(strike.verb, late) as running:
-            watched = [running[self._watcher(strike)]]
-            if strike.phase == "gathering":
-                watched = list(running.values())
+            watched = [running[name] for name in self._watched(strike, running)]
             if not all(each.has_said(strike.is_due, PATIENCE) for each in watched):
                 outcome.missed = all(each.code == 0 for each in watched)
                 if not outcome.missed:
@@ -93,12 +91,17 @@ class Trial:
             outcome.problems.append(f"{done} tables are kept of {strike.table}")
         return outcome
 
-    def _watcher(self, strike: Strike) -> str:
-        """Return whose log says when to strike: a victim's, if it tells of that."""
+    def _watched(self, strike: Strike, running: Iterable[str]) -> list[str]:
+        """Return whose logs say when to strike: a victim's, if it tells of that.
+
+        As long as somebody waits, it may wait on: only once all have met, all have to end.
+        """
+        if strike.phase in ("gathering", "agreement", "prediction"):
+            return list(running)
         if strike.phase in ("tables", "end"):
             own = [name for name in strike.victims if name in self.local.names]
-            return own[0] if own else self.local.names[0]
-        return strike.victims[0]
+            return [*own, *self.local.names][:1]
+        return [strike.victims[0]]
 
     def _start(self, name: str, verb: str) -> Watched:
         listening = self.relays.listening[name]

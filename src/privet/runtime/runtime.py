@@ -92,6 +92,7 @@ class Runtime(ABC):
         self.on_progress: Callable[[int], None] | None = None
         self._slots: dict[tuple[str, tuple[int, ...]], int] = defaultdict(int)
         self._repeated: dict[str, int] = defaultdict(int)
+        self._forgotten = 0
         self.dealing_name = ""
         """Of the dealing that we take part in, if any: random, public, never used again."""
         self._lasting: dict[int, list[Prg]] = {}
@@ -123,6 +124,7 @@ class Runtime(ABC):
         that is drawn in it. The outermost of such steps depend on no other one.
         """
         outer = self._at
+        assert number is None or outer.path or number >= self._forgotten, "it was left for good"
         apart = number is not None and not outer.path
         if number is not None and apart:
             self._at = outer.branch(name, number)
@@ -154,6 +156,17 @@ class Runtime(ABC):
         """
         for number in numbers:
             work(number)
+
+    def leave_for_good(self) -> None:
+        """Forget what was drawn in the steps that were numbered so far: a program may never end.
+
+        None of them can be entered again, so nothing is drawn twice.
+        """
+        assert not self._path
+        self._forgotten = max(self._repeated.values(), default=0)
+        for kind, path in list(self._slots):
+            if path and path[0] < self._forgotten:
+                del self._slots[kind, path]
 
     def in_background(self, work: Callable[[], _Result]) -> Future[_Result]:
         """Begin some work that can go on while we wait for the others; one after the other."""

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ import pytest
 from privet.laboratory.local_federation import LocalFederation
 from tests.federation.harness import NAMES, change, file_of, model_of, prepare, rows
 from tests.federation.test_training import plain_model, same_tests
+from tests.web.asking import post
 
 
 def events(text: str) -> list[dict[str, Any]]:
@@ -100,9 +100,7 @@ def test_a_service_until_it_is_stopped(trained: LocalFederation) -> None:
             running[name] = trained.start(name, "serve", *options[name])
         port = await_event(running["shop"], "http")["port"]
         await_event(running["shop"], "serving")
-        body = json.dumps({"ids": ["2-3"]}).encode()
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/predict", body, timeout=20) as found:
-            answer = json.load(found)
+        _, answer = post(port, {"ids": ["2-3"]})
         expected = plain_model(trained).predict(rows(2, 7).columns)[3]
         assert answer["probabilities"] == [pytest.approx([1 - expected, expected], abs=1e-3)]
         running["shop"].send_signal(signal.SIGTERM)

@@ -27,7 +27,8 @@ from privet.federation.events import Event, Tell, silent
 from privet.federation.exporting import export_part
 from privet.federation.prediction import load_own_part, predict_batch
 from privet.federation.request_queue import RequestQueue
-from privet.federation.serving import serve_part
+from privet.federation.served_model import ServedModel
+from privet.federation.server import Server
 from privet.federation.session import seated
 from privet.federation.training import train_part
 from privet.files.job import Job
@@ -209,8 +210,11 @@ def run(
             )
             frame = party.read_new_rows(job, file.encoders, table)
             if verb == "serve":
+                model = ServedModel(file, frame)
                 asked = queue if name == local.recipient else None
-                return serve_part(file, frame, seat, party.folder, asked)
+                server = Server(lambda: model, party.folder, asked)
+                server.serve(seat)
+                return server.revealed
             return predict_batch(file, frame, seat, party.folder, explain=name in explain)
 
     def guard(name: str, body: Callable[[str], Any]) -> None:

@@ -18,7 +18,6 @@ from privet.boosting.estimate import estimate
 from privet.boosting.reasons import explain
 from privet.cli.app import app
 from privet.errors import ParameterError, PeerError, PeerMisbehavedError
-from privet.federation.http import endpoint
 from privet.federation.ids import refuse_other_ids
 from privet.federation.prediction import Predictions
 from privet.federation.request_queue import RequestQueue
@@ -41,10 +40,11 @@ from tests.federation.harness import (
     rows,
     run,
 )
-from tests.federation.test_serving import Service, post
+from tests.federation.test_serving import Service
 from tests.federation.test_several_classes import NAMES as CLASSES
 from tests.federation.test_several_classes import name_classes
 from tests.federation.test_training import KilledError, last_common
+from tests.web.asking import endpoint, post
 
 ROUNDING = 2**-10
 
@@ -241,7 +241,7 @@ def test_a_service_explains_to_who_asks(tmp_path: Path, aligned: bool) -> None:
         align(local)
     run(local, "train").checked()
     service = Service(local, explains=True)
-    with endpoint("127.0.0.1", 0, service.queue, {}) as port:
+    with endpoint(service.queue) as port:
         plain = post(port, {"ids": ["1-17", "1-10"]})[1]
         status, answer = post(port, {"ids": ["1-17", "1-10"], "explain": True})
         status_of_unknown, _ = post(port, {"ids": ["1-17", "moon"], "explain": True})
@@ -286,7 +286,7 @@ def test_of_requests_that_are_taken_together_each_gets_what_it_asks_for(
 
 
 def test_a_service_of_a_job_without_explanations_refuses_them() -> None:
-    with endpoint("127.0.0.1", 0, RequestQueue(), {}) as port:
+    with endpoint(RequestQueue()) as port:
         for body in ({"ids": ["a"], "explain": True}, {"ids": ["a"], "explain": "yes"}):
             status, answer = post(port, body)
             assert status == 400

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
-import http.client
 import json
 import threading
-import urllib.error
-import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -16,13 +12,14 @@ from typing import Any
 import pytest
 
 from privet.boosting.model import Model
-from privet.errors import PeerError, UnavailableError
+from privet.errors import PeerError
 from privet.federation.events import Event
-from privet.federation.http import endpoint
-from privet.federation.request_queue import MOST_ROWS, RequestQueue
+from privet.federation.request_queue import RequestQueue
+from privet.federation.served_model import ServedModel
 from privet.laboratory.local_federation import LocalFederation
 from privet.transport.sockets import SocketChannel
 from tests.federation.harness import Run, model_of, prepare, rows, run
+from tests.web.asking import endpoint, get, post
 
 
 class Service:
@@ -72,16 +69,6 @@ def service(trained: LocalFederation) -> Iterator[Service]:
     yield from Service.until_the_test_is_over(trained)
 
 
-def post(port: int, content: Any, path: str = "/predict") -> tuple[int, Any]:
-    body = content if isinstance(content, bytes) else json.dumps(content).encode()
-    request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", body)
-    try:
-        with urllib.request.urlopen(request, timeout=20) as answer:  # noqa: S310
-            return answer.status, json.load(answer)
-    except urllib.error.HTTPError as error:
-        return error.code, json.load(error)
-
-
 def expected(model: Model, numbers: list[int]) -> Any:
     return pytest.approx(model.predict(rows(1).columns[:, numbers]), abs=1e-4)
 
@@ -96,48 +83,19 @@ def positive(answer: dict[str, Any]) -> list[float]:
 
 
 def test_predictions_by_id(service: Service) -> None:
-    with endpoint("127.0.0.1", 0, service.queue, {"job": "rehearsal"}) as port:
+    with endpoint(service.queue, {"job": "rehearsal"}) as port:
         status, answer = post(port, {"ids": ["1-7", "1-0", "1-7"]})
         assert (status, positive(answer)) == (200, expected(service.model, [7, 0, 7]))
         status, answer = post(port, {"ids": ["1-7", "moon"]})
         assert (status, answer["unknown"]) == (404, {"moon": ["bank", "shop"]})
         assert positive(post(port, {"ids": ["1-1"]})[1]) == expected(service.model, [1])
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=20) as page:
-            told = json.load(page)
+        _, told = get(port, "/health")
     assert (told["status"], told["job"], told["requests"], told["rows"]) == (
         "ok",
         "rehearsal",
         3,
         6,
     )
-
-
-@pytest.mark.parametrize(
-    ("path", "body", "code"),
-    [
-        ("/predict", b"", 400),
-        ("/predict", b"[", 400),
-        ("/predict", {"ids": []}, 400),
-        ("/predict", {"ids": [3]}, 400),
-        ("/predict", {"names": ["a"]}, 400),
-        ("/predict", {"ids": ["a"], "more": 1}, 400),
-        ("/moon", {"ids": ["a"]}, 404),
-    ],
-)
-def test_bad_requests(path: str, body: Any, code: int) -> None:
-    with endpoint("127.0.0.1", 0, RequestQueue(), {}) as port:
-        status, answer = post(port, body, path)
-    assert status == code
-    assert answer["error"]
-
-
-def test_a_port_that_is_taken() -> None:
-    with (
-        endpoint("127.0.0.1", 0, RequestQueue(), {}) as port,
-        pytest.raises(UnavailableError, match=f"cannot listen on 127.0.0.1:{port}"),
-        endpoint("127.0.0.1", port, RequestQueue(), {}),
-    ):
-        pass
 
 
 def test_many_at_once_are_one_run(service: Service) -> None:
@@ -153,7 +111,7 @@ def test_many_at_once_are_one_run(service: Service) -> None:
 
 
 def test_ids_of_any_script_and_length(service: Service) -> None:
-    with endpoint("127.0.0.1", 0, service.queue, {}) as port:
+    with endpoint(service.queue) as port:
         strange = ["\u00e9" * 900 + str(number) for number in range(2000)]
         status, answer = post(port, {"ids": [*strange, "1-0"]})
         assert status == 413  # a body of 6 bytes for each letter
@@ -161,23 +119,6 @@ def test_ids_of_any_script_and_length(service: Service) -> None:
         status, answer = post(port, body)
         assert (status, len(answer["unknown"])) == (404, 2000)
         assert positive(post(port, {"ids": ["1-1"]})[1]) == expected(service.model, [1])
-
-
-def ask(port: int, method: str, path: str, body: bytes, **headers: str) -> tuple[int, Any]:
-    """Ask with headers of our own."""
-    with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=20)) as line:
-        line.request(method, path, body, {key.replace("_", "-"): v for key, v in headers.items()})
-        answer = line.getresponse()
-        return answer.status, json.load(answer)
-
-
-def test_a_page_elsewhere_is_not_answered() -> None:
-    with endpoint("127.0.0.1", 0, RequestQueue(), {}) as port:
-        body = b'{"ids": ["a"]}'
-        assert ask(port, "POST", "/predict", body, Host=f"evil.example:{port}")[0] == 403
-        assert ask(port, "POST", "/predict", b"", Content_Length="\u00b2")[0] == 413
-        status, told = ask(port, "GET", "/health", b"", Host=f"localhost:{port}")
-        assert (status, told["status"]) == (503, "waiting")
 
 
 def test_who_has_whom_goes_to_the_recipient_alone(tmp_path: Path) -> None:
@@ -207,55 +148,23 @@ def test_who_has_whom_goes_to_the_recipient_alone(tmp_path: Path) -> None:
     assert seen == [("shop", [1, 0, 0])]
 
 
-def test_what_does_not_fit_into_one_run_waits() -> None:
-    queue = RequestQueue()
-    sizes = [1, MOST_ROWS - 1, 1, 2 * MOST_ROWS]
-    threads = []
-    for size in sizes:
-        threads.append(threading.Thread(target=queue.ask, args=(["x"] * size,), daemon=True))
-        threads[-1].start()
-        while sum(len(r.ids) for r in queue._waiting) < sum(sizes[: len(threads)]):
-            pass
-    taken = [[len(request.ids) for request in queue.take(1.0)] for _ in range(3)]
-    assert taken == [[1, MOST_ROWS - 1], [1], [2 * MOST_ROWS]]
-    assert queue.take(0.0) == []
-    queue.close("")
+def test_everybody_ends_when_one_is_gone(
+    trained: LocalFederation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    find = ServedModel.find
 
-
-def test_whoever_asks_after_the_end_is_told(trained: LocalFederation) -> None:
-    queue = RequestQueue()
-    queue.close("the service has ended")
-    with endpoint("127.0.0.1", 0, queue, {}) as port:
-        assert post(port, {"ids": ["a"]}) == (503, {"error": "the service has ended"})
-        with pytest.raises(urllib.error.HTTPError, match="503"):
-            urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=20)
-
-
-def test_everybody_ends_when_one_is_gone(trained: LocalFederation, tmp_path: Path) -> None:
-    queue = RequestQueue()
-    failing = threading.Event()
-
-    class Broken(dict[str, int]):
-        def get(self, *_: object) -> int:
+    def failing(self: ServedModel, asked: Sequence[str]) -> Any:
+        if asked and self.file.part.party == "bank":
             raise RuntimeError("no more")
+        return find(self, asked)
 
-    from privet.federation import serving
-
-    original = serving._Service.__init__
-
-    def broken(self: Any, *arguments: Any) -> None:
-        original(self, *arguments)
-        if arguments[-1] is None:
-            self._rows = Broken(self._rows)
-            failing.set()
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(serving._Service, "__init__", broken)
-        asking = ThreadPoolExecutor(1).submit(queue.ask, ["1-0"])
-        found = run(trained, "serve", queue=queue)
-    assert failing.is_set()
+    monkeypatch.setattr(ServedModel, "find", failing)
+    service = Service(trained)
+    asked = service.queue.ask(["1-0"])
+    found = service.ended()
     assert isinstance(found.errors["bank"], RuntimeError)
     assert isinstance(found.errors["shop"], PeerError)
     assert isinstance(found.errors["dealer"], PeerError)
     assert "bank" in str(found.errors["shop"])
-    assert asking.result(20).failed == "the service has ended"
+    assert asked.refused == ("absent", "bank was lost: meeting the others again")
+    assert service.queue.status == "waiting"

@@ -15,8 +15,8 @@ import pytest
 from privet.data.reader import read_frame
 from privet.errors import PeerMisbehavedError
 from privet.federation import messages
-from privet.federation.http import endpoint
-from privet.federation.serving import _ServiceByPositions
+from privet.federation.served_model import ServedModel
+from privet.federation.serving import ServiceByPositions
 from privet.files.job import Job
 from privet.files.part_file import load_part
 from privet.laboratory.local_federation import LocalFederation
@@ -24,7 +24,8 @@ from privet.transport.memory import memory_channels
 from privet.transport.sockets import SocketChannel
 from tests.federation.harness import align, change, prepare, run
 from tests.federation.test_alignment import count
-from tests.federation.test_serving import Service, expected, positive, post
+from tests.federation.test_serving import Service, expected, positive
+from tests.web.asking import endpoint, post
 
 NAMES = ("bank", "telecom", "shop")
 
@@ -44,7 +45,7 @@ def service(trained: LocalFederation) -> Iterator[Service]:
 
 
 def test_predictions_by_id(service: Service) -> None:
-    with endpoint("127.0.0.1", 0, service.queue, {"job": "rehearsal"}) as port:
+    with endpoint(service.queue) as port:
         status, answer = post(port, {"ids": ["1-17", " 1-10 ", "1-17"]})
         assert (status, positive(answer)) == (200, expected(service.model, [17, 10, 17]))
         # One that the bank lacks, one that the shop alone has, and one that nobody has: all alike.
@@ -113,7 +114,8 @@ def test_positions_that_cannot_be(trained: LocalFederation, message: bytes, comp
     job, file = Job.read(trained.job), load_part(trained.part("bank"))
     frame = read_frame(trained.folder / "bank" / "train.csv", id="id").take(np.arange(5))
     channel = memory_channels([*NAMES, "dealer"])["bank"]
-    service = _ServiceByPositions(file, job, channel, frame, None)
+    model = ServedModel(file, frame)
+    service = ServiceByPositions(model, job, channel, lambda: model, None)
     assert service._understand(np.array([4, 0], "<u4").tobytes()).tolist() == [4, 0]
     with pytest.raises(PeerMisbehavedError, match=complaint) as caught:
         service._understand(message)
@@ -147,7 +149,7 @@ def test_ids_of_several_parts(tmp_path: Path, aligned: bool) -> None:
         path.write_text("\n".join(",".join(row) for row in [["t", "r", *head], *apart]) + "\n")
     run(local, "train").checked()
     service = Service(local)
-    with endpoint("127.0.0.1", 0, service.queue, {}, ["table", "row"]) as port:
+    with endpoint(service.queue, parts=["table", "row"]) as port:
         status, answer = post(port, {"ids": [["a", "7"], ["A", "0"]]})
         assert (status, positive(answer)) == (200, expected(service.model, [7, 0]))
         lacking = [] if aligned else ["bank", "shop"]

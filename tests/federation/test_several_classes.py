@@ -13,13 +13,13 @@ from typer.testing import CliRunner
 from privet.cli.app import app
 from privet.data.reader import read_frame
 from privet.errors import DataError, ParameterError, PeerMisbehavedError
-from privet.federation.http import endpoint
 from privet.federation.messages import pack
 from privet.files.job import Job
 from privet.files.part_file import load_part
 from privet.laboratory.local_federation import LocalFederation
 from tests.federation.harness import change, model_of, prepare, rows, run
-from tests.federation.test_serving import Service, post
+from tests.federation.test_serving import Service
+from tests.web.asking import endpoint, post
 
 NAMES = ("ash", "elm", "oak")
 
@@ -82,7 +82,7 @@ def test_a_service(local: LocalFederation) -> None:
     run(local, "train").checked()
     service = Service(local)
     try:
-        with endpoint("127.0.0.1", 0, service.queue, {}) as port:
+        with endpoint(service.queue) as port:
             status, answer = post(port, {"ids": ["1-7", "1-0", "1-7"]})
             missing, _ = post(port, {"ids": ["1-7", "moon"]})
     finally:

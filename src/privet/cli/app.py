@@ -16,9 +16,10 @@ from privet.cli.check import check
 from privet.cli.dealer import dealer
 from privet.cli.demo import demo, example
 from privet.cli.export import export
-from privet.cli.federate import forget, keys, predict, serve, train
+from privet.cli.federate import forget, keys, predict, train
 from privet.cli.inspect import cuts, estimate, inspect
 from privet.cli.options import COMMAND
+from privet.cli.serve import serve
 from privet.cli.simulate import simulate
 from privet.errors import PrivetError
 from privet.version import __version__

@@ -103,7 +103,7 @@ def dealer(
             raise ParameterError(
                 "samples, features, cuts, monotone, done: are for --ahead, a folder for the files"
             )
-        patience = math.inf if keep else wait
+        patience, lasting = math.inf if keep else wait, keep
         while True:
             try:
                 with (
@@ -113,10 +113,13 @@ def dealer(
                     seconds = deal(seat)
                 tell(Event("done", f"dealt in {seconds:.1f} s of computing", {"seconds": seconds}))
             except (PeerError, DisagreementError, CorrelationError, DataError) as error:
-                if not keep:
+                # A service is more than one session.
+                lasting = lasting or seat.serving
+                if not lasting:
                     raise
                 blame = {"error": str(error), "peer": error.peer, "step": error.step}
                 tell(Event("failed", f"{error}; waiting for the next", blame))
+                continue
             if not keep:
                 return
 

@@ -1,12 +1,9 @@
-"""The commands of a real federation: keys, dealer, train, forget, predict, serve."""
+"""The commands of a real federation: keys, train, forget, predict."""
 
 from __future__ import annotations
 
-import signal
 import sys
-import threading
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -17,15 +14,11 @@ from privet.cli.console import LogFormat, telling
 from privet.cli.options import JobFile, PartyOption, Wait
 from privet.cli.seats import predicting, training
 from privet.federation.events import Event, Tell
-from privet.federation.http import endpoint
 from privet.federation.party_report import PartyReport, Reveal
 from privet.federation.prediction import predict_batch
-from privet.federation.request_queue import RequestQueue
-from privet.federation.serving import serve_part
 from privet.federation.session import WAIT_SECONDS
 from privet.federation.training import train_part
 from privet.files.atomic import check_writable, make_folder
-from privet.files.contacts import parse_address
 from privet.files.indicators import FOLDER, KeptIndicators
 from privet.files.party_file import PartyFile
 from privet.transport.identity import create_identity, renew_identity
@@ -123,53 +116,6 @@ def predict(
             sys.stdout.buffer.write(found.to_csv())
             text = f"predicted {outcome.n_samples:,} rows"
         finish(outcome, report, tell, text)
-
-
-def serve(
-    party: PartyOption,
-    model: ModelOption,
-    data: Annotated[
-        str | None,
-        typer.Option(help="The rows to answer for.", show_default="those of party.toml"),
-    ] = None,
-    query: NewRows = None,
-    http: Annotated[str, typer.Option(help="HOST:PORT where the recipient is asked.")] = (
-        "127.0.0.1:8000"
-    ),
-    job: OtherJob = None,
-    wait: Wait = WAIT_SECONDS,
-    log_format: LogFormat = "text",
-) -> None:
-    """Stay connected and answer predictions by ids; the recipient is asked over HTTP."""
-    with telling(log_format) as tell, predicting(party, model, job, wait, tell) as given:
-        own, seat, file = given
-        agreed = seat.job
-        rows = own.read_new_rows(agreed, file.encoders, data, query)
-        if own.name != agreed.names[agreed.recipient_index]:
-            tell_reveals(serve_part(file, rows, seat, own.folder), tell)
-            tell(Event("done", "the recipient has ended the service"))
-            return
-        host, port = parse_address(http, lowest=0)
-        queue = RequestQueue(explains=agreed.explain is not None)
-        about, parts = {"job": agreed.name, "model": file.model}, agreed.ids.parts
-        with endpoint(host, port, queue, about, parts) as found:
-            tell(Event("http", f"asking is on http://{host}:{found}/predict", {"port": found}))
-            stopping = partial(_close_when_stopped, queue)
-            tell_reveals(serve_part(file, rows, seat, own.folder, queue, stopping), tell)
-        tell(Event("done", f"served {queue.served.requests:,} requests", vars(queue.served)))
-
-
-def _close_when_stopped(queue: RequestQueue) -> None:
-    """End the service, not the process, when somebody interrupts or terminates it."""
-
-    def close(*_: object) -> None:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, signal.SIG_DFL)  # a second time ends the process
-        # In a thread of its own: the main one may be in the middle of using the queue.
-        threading.Thread(target=queue.close, args=("the service was stopped",)).start()
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, close)
 
 
 def check_report(path: Path | None) -> None:

@@ -15,8 +15,9 @@ from collections.abc import Iterator
 
 from privet.errors import INTERRUPTED, PrivetError
 from privet.federation.dealing import deal
-from privet.federation.events import Event, Tell
-from privet.federation.session import seated
+from privet.federation.events import Event, Tell, silent
+from privet.federation.healing import persist
+from privet.federation.session import Seat, seated
 from privet.files.job import Job
 from privet.files.party_file import OwnDealer, PartyFile
 
@@ -25,8 +26,16 @@ _END_SECONDS = 10.0
 
 
 @contextlib.contextmanager
-def own_dealer(own: PartyFile, job: Job, wait: float, tell: Tell) -> Iterator[None]:
-    """Have the dealer that we play there as long as we are."""
+def own_dealer(
+    own: PartyFile,
+    job: Job,
+    wait: float,
+    tell: Tell,
+    *,
+    service: bool = False,
+    keep: bool = False,
+) -> Iterator[None]:
+    """Have the dealer that we play there as long as we are, in a service session after session."""
     names = [dealer for dealer, player in job.played_by.items() if player == own.name]
     if not names or own.dealt:
         yield
@@ -41,19 +50,23 @@ def own_dealer(own: PartyFile, job: Job, wait: float, tell: Tell) -> Iterator[No
         yield
         return
     process = multiprocessing.get_context("spawn").Process(
-        target=_deal, args=(job.model_dump_json(), name, own.dealer, wait), name=name, daemon=True
+        target=_deal,
+        args=(job.model_dump_json(), name, own.dealer, wait, service, keep),
+        name=name,
+        daemon=True,
     )
     process.start()
     tell(Event("dealer", f"started {name}, which we play", {"dealer": name}))
     try:
         yield
-        process.join(_END_SECONDS)
+        if not keep:
+            process.join(_END_SECONDS)
     finally:
         process.terminate()
         process.join()
 
 
-def _deal(job: str, name: str, ours: OwnDealer, wait: float) -> None:
+def _deal(job: str, name: str, ours: OwnDealer, wait: float, service: bool, keep: bool) -> None:
     """Be that dealer; whatever it fails with, the others of the job are told, and we are.
 
     It ends with the participant that plays it, even if that is killed: nobody would stop it, and it
@@ -61,9 +74,16 @@ def _deal(job: str, name: str, ours: OwnDealer, wait: float) -> None:
     """
     threading.Thread(target=_end_with_player, daemon=True).start()
     agreed = Job.model_validate_json(job)
+    keys = ours.key, ours.certificate, ours.listen
+
+    def sit(seconds: float) -> contextlib.AbstractContextManager[Seat]:
+        return seated(agreed, name, *keys, wait=seconds)
+
+    def session(seat: Seat) -> None:
+        deal(seat)
+
     try:
-        with seated(agreed, name, ours.key, ours.certificate, ours.listen, wait=wait) as seat:
-            deal(seat)
+        persist(sit, session, wait, silent, service=service, keep=keep)
     except PrivetError as error:
         print(f"{name}: {error}", file=sys.stderr, flush=True)  # noqa: T201
         sys.exit(error.exit_code)

@@ -38,6 +38,7 @@ def deal(seat: Seat) -> float:
                 {"command": agreement.command, "samples": agreement.samples},
             )
         )
+        seat.serving = agreement.command == "serve"
         if agreement.command == "train" and agreement.ended:
             channel.close()  # nothing is left to train
         else:

@@ -18,6 +18,8 @@ STOP = b"stop"
 """The recipient's last message."""
 PREDICT, EXPLAIN = b"p", b"e"
 """How its messages about a batch begin."""
+OFFER, SWITCH = b"m", b"n"
+"""How those begin that ask the others for a newer model, and that have all predict with it."""
 
 
 def wants_reasons(job: Job, message: bytes) -> bool:
@@ -31,7 +33,10 @@ def wants_reasons(job: Job, message: bytes) -> bool:
 
 
 class DealerOfService:
-    """The program of the dealer, which learns how many rows a batch has, and if it is explained."""
+    """The program of the dealer, which learns how many rows a batch has, and if it is explained.
+
+    Of a newer model it learns how many tables and features it has, as of the first one.
+    """
 
     def __init__(self, job: Job, channel: Channel, n_features: int, tables: int) -> None:
         self._job = job
@@ -45,6 +50,10 @@ class DealerOfService:
         tell_unit(runtime, self._job.query(0, self._tables), None)
         with runtime.step("serve"):
             while (message := receive(self._channel, recipient)) != STOP:
+                if found := re.fullmatch(SWITCH + rb"([0-9]{1,6}),([0-9]{1,6})", message):
+                    self._tables, self._n_features = int(found[1]), int(found[2])
+                    tell_unit(runtime, self._job.query(0, self._tables), None)
+                    continue
                 if not re.fullmatch(rb"[pe][0-9]{1,7}", message):
                     raise PeerMisbehavedError(recipient, "asked for what is no number of rows")
                 explain = wants_reasons(self._job, message)
@@ -52,4 +61,5 @@ class DealerOfService:
                     features = self._n_features if explain else None
                     query = self._job.query(rows, self._tables, features)
                     answer(runtime, query, self._job.names, None, None, None)
+                    runtime.leave_for_good()
                 self._channel.send(recipient, np.empty(0, dtype=np.uint8))

@@ -43,6 +43,8 @@ class Seat:
     tell: Tell = silent
     met: bool = False
     """Whether we have met all others: from then on they find out by themselves how we end."""
+    serving: bool = False
+    """Whether it was for a service, which was up: it is more than one session."""
 
     @classmethod
     def take(

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pydantic import PrivateAttr, field_validator
+from pydantic import Field, PrivateAttr, field_validator
 
 from privet.config import Config
 from privet.data.description import DataDescription
@@ -30,6 +30,7 @@ from privet.data.ids import Ids
 from privet.data.reader import Rules, read_new_rows, read_table
 from privet.errors import ParameterError
 from privet.files.contacts import check_address
+from privet.files.endpoint import Endpoint
 from privet.files.job import Job
 
 
@@ -64,6 +65,8 @@ class PartyFile(Config):
     """If the job has us play a dealer, and it is to be started with us: a process of its own."""
     audit: str | None = None
     """The audit log, to which every session is added (`privet audit`)."""
+    endpoint: Endpoint = Field(default_factory=Endpoint)
+    """Where and how we are asked for predictions, if we are their recipient."""
     data: DataDescription
     _file: str = PrivateAttr("party.toml")
     """Where this was read, for complaints."""
@@ -87,6 +90,7 @@ class PartyFile(Config):
             paths["dealer"] = read.dealer.model_copy(update=keys)
         if read.correlations is not None:
             paths["correlations"] = [str(home / path) for path in read.dealt]
+        paths["endpoint"] = read.endpoint.starting_from(home)
         if read.data.id is None:
             raise ParameterError(f"{path}: data.id: is required: which sample a row is")
         loaded = read.model_copy(update={**paths, "data": read.data.starting_from(home)})

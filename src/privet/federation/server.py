@@ -1,0 +1,121 @@
+"""A participant in a prediction service: what it has from one session to the next.
+
+A session lasts as long as all are there. What a participant serves outlives it: its rows, the model
+that was loaded last, the requests of those who ask, and the alignment, which is used again in the
+next session if all participants still have it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from privet.errors import PrivetError
+from privet.federation.agreement import Statement, agree_on_purpose, agree_on_rows
+from privet.federation.common_rows import alignments_of, find_common
+from privet.federation.events import Event
+from privet.federation.holdings import Holding
+from privet.federation.party_report import Reveal, reveals
+from privet.federation.request_queue import RequestQueue
+from privet.federation.served_model import Newest, ServedModel
+from privet.federation.serving import ServiceByIds, ServiceByPositions
+from privet.federation.session import Seat
+from privet.files.alignments import Alignment
+from privet.runtime.ledger import Ledger
+from privet.runtime.party import Party
+from privet.runtime.roles import run_party
+
+
+class Server:
+    """One participant; the recipient alone has a queue of requests."""
+
+    def __init__(
+        self,
+        newest: Newest,
+        folder: str | Path,
+        queue: RequestQueue | None = None,
+    ) -> None:
+        """Serve what was loaded last; alignments are counted in a folder."""
+        self._newest = newest
+        self._folder = folder
+        self._queue = queue
+        self._alignment: Alignment | None = None
+        self.revealed: list[Reveal] = []
+        """What the last session revealed, to whom, however it ended."""
+
+    def serve(self, seat: Seat) -> None:
+        """Answer predictions until the recipient closes its queue, or somebody is lost.
+
+        Where the job aligns rows, those that all have can be asked for.
+        """
+        reason = "the service has ended"
+        self.revealed = []
+        try:
+            self._session(seat)
+        except PrivetError as error:
+            reason = f"{error.peer or 'a participant'} was lost: meeting the others again"
+            raise
+        finally:
+            if self._queue is not None:
+                self._queue.suspend(reason)
+
+    def _session(self, seat: Seat) -> None:
+        job, model = seat.job, self._newest()
+        alignments, kept = alignments_of(job, model.ids, self._folder), self._alignment
+        with seat.meet() as channel:
+            statement = Statement.of(
+                job,
+                command="serve",
+                model=model.name,
+                aligned=alignments.count,
+                alignment=None if kept is None else kept.name,
+            )
+            purpose = agree_on_purpose(channel, job, statement)
+            if job.align:
+                common = find_common(channel, job, purpose, model.ids, alignments, seat.tell, kept)
+                self._alignment = common.alignment
+                self.revealed += common.report.reveals
+            chosen = _Chosen(self._newest, self._alignment)
+            # What explains takes as many numbers from the dealer as there are features.
+            part = model.file.part
+            n_features = 0 if job.explain is None else len(part.own_features)
+            holding = Holding(samples=0, n_features=n_features, tables=part.n_tables)
+            agree_on_rows(channel, job, purpose, holding)
+            kind = ServiceByPositions if job.align else ServiceByIds
+            service = kind(chosen.of(model), job, channel, chosen, self._queue)
+            ledger = Ledger()
+
+            def program(runtime: Party, _: None) -> None:
+                nonlocal ledger
+                ledger = runtime.ledger
+                service(runtime, None)
+
+            rows = service.model.frame.n_samples
+            seat.serving = True
+            if self._queue is not None:
+                self._queue.open(channel.peers)
+            seat.tell(Event("serving", f"serving {rows:,} rows", {"samples": rows}))
+            try:
+                index = job.names.index(seat.name)
+                run_party(program, index, job.names, None, channel, dealers=job.dealer_names)
+            finally:
+                self.revealed += reveals(ledger)
+
+
+class _Chosen:
+    """The newest model, with the rows that all have."""
+
+    def __init__(self, newest: Newest, alignment: Alignment | None) -> None:
+        self._newest = newest
+        self._alignment = alignment
+        self._last: tuple[ServedModel, ServedModel] | None = None
+
+    def __call__(self) -> ServedModel:
+        return self.of(self._newest())
+
+    def of(self, model: ServedModel) -> ServedModel:
+        """Return a model with the rows that all have; the same one if asked again."""
+        if self._alignment is None:
+            return model
+        if self._last is None or self._last[0] is not model:
+            self._last = model, model.take(self._alignment.rows)
+        return self._last[1]

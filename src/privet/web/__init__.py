@@ -1,0 +1,1 @@
+"""The recipient's endpoint: predictions over HTTP, from a federation that serves."""

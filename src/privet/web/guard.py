@@ -1,0 +1,135 @@
+"""Who may ask: what is refused before anybody reads what is asked.
+
+Pages that a browser shows from elsewhere can make it ask, under a host name of theirs (DNS that
+points to us) or across origins. Such requests are refused whatever they carry.
+"""
+
+from __future__ import annotations
+
+import hmac
+import time
+from collections import OrderedDict
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers
+from starlette.responses import JSONResponse, Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from privet.files.endpoint import LOCAL, Endpoint
+
+OPEN = ("/live", "/ready")
+"""What is told to anybody: that we are there, and whether predictions are to be had."""
+_MOST_ADDRESSES = 10_000
+
+
+def refusal(status: int, text: str, **headers: str) -> JSONResponse:
+    """Return a refusal that says why; a connection whose request was not read is not used again."""
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return JSONResponse({"error": text}, status, named)
+
+
+class Rate:
+    """So many requests a second from the same address, on average; a second's worth at once."""
+
+    def __init__(self, per_second: int) -> None:
+        self._per_second = per_second
+        self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def allows(self, address: str) -> bool:
+        """Count a request; tell whether it is one too many."""
+        now = time.monotonic()
+        left, since = self._left.pop(address, (float(self._per_second), now))
+        left = min(self._per_second, left + self._per_second * (now - since))
+        allowed = left >= 1
+        self._left[address] = (left - allowed, now)
+        if len(self._left) > _MOST_ADDRESSES:
+            self._left.popitem(last=False)  # whoever has not asked for longest
+        return allowed
+
+
+class Guard:
+    """An application behind all that is refused."""
+
+    def __init__(self, app: ASGIApp, endpoint: Endpoint) -> None:
+        self._app = app
+        self._endpoint = endpoint
+        self._token = endpoint.read_token()
+        self._rate = Rate(endpoint.most_per_second)
+        self._hosts = {host.lower() for host in (endpoint.host, *endpoint.hosts)}
+        if endpoint.is_local:
+            self._hosts.update(LOCAL)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        headers = Headers(scope=scope)
+        refused = self._refuse_page(headers, scope)
+        if refused is None and scope["path"] not in OPEN:
+            refused = self._refuse_client(headers, scope)
+        if refused is None:
+            await self._app(scope, receive, send)
+            return
+        if not await discard_body(receive):
+            refused.headers["Connection"] = "close"
+        await refused(scope, receive, send)
+
+    def _refuse_page(self, headers: Headers, scope: Scope) -> Response | None:
+        """Refuse what a page elsewhere makes a browser ask."""
+        host = headers.get("host", "")
+        if not self._is_ours(host, scope):
+            return refusal(403, f"{host!r} is no name of this host: list it under hosts")
+        origin = headers.get("origin")
+        if origin is not None and not self._may_ask(origin, host):
+            return refusal(403, "pages elsewhere may not ask: list them under origins")
+        return None
+
+    def _refuse_client(self, headers: Headers, scope: Scope) -> Response | None:
+        """Refuse whoever asks too often, may not ask, or asks for what is no JSON."""
+        client = scope.get("client")
+        if not self._rate.allows(client[0] if client else ""):
+            most = self._endpoint.most_per_second
+            text = f"more than {most:,} requests a second from one address: ask less often"
+            return refusal(429, text, Retry_After="1")
+        if self._token is not None and not self._shows_token(headers.get("authorization", "")):
+            text = "show the token: Authorization: Bearer TOKEN"
+            return refusal(401, text, WWW_Authenticate="Bearer")
+        if scope["method"] == "POST" and not _is_json(headers.get("content-type", "")):
+            return refusal(415, "only JSON is taken: Content-Type: application/json")
+        return None
+
+    def _is_ours(self, host: str, scope: Scope) -> bool:
+        named = _name_of(host)
+        server = scope.get("server")
+        return named in self._hosts or (server is not None and named == server[0])
+
+    def _may_ask(self, origin: str, host: str) -> bool:
+        return origin in self._endpoint.origins or urlsplit(origin).netloc == host
+
+    def _shows_token(self, authorization: str) -> bool:
+        scheme, _, shown = authorization.partition(" ")
+        assert self._token is not None
+        right = hmac.compare_digest(shown.strip().encode(), self._token)
+        return scheme.lower() == "bearer" and right
+
+
+async def discard_body(receive: Receive, most: int = 1 << 26) -> bool:
+    """Take in the rest of a body: who still sends does not listen. Tell whether that was all."""
+    taken = 0
+    while taken <= most:
+        message = await receive()
+        if message["type"] != "http.request":
+            return True
+        taken += len(message.get("body", b""))
+        if not message.get("more_body", False):
+            return True
+    return False
+
+
+def _name_of(host: str) -> str:
+    """Return the name in HOST or HOST:PORT."""
+    if host.startswith("["):
+        return host[1:].partition("]")[0].lower()
+    return host.partition(":")[0].lower()
+
+
+def _is_json(content_type: str) -> bool:
+    return content_type.partition(";")[0].strip().lower() == "application/json"

@@ -1,0 +1,121 @@
+"""The endpoint at work: an ASGI server in a thread of its own, beside the protocol."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import logging
+import resource
+import ssl
+import threading
+from collections.abc import Iterator
+from typing import Any, cast
+
+import uvicorn
+
+from privet.errors import ParameterError, UnavailableError
+from privet.federation.events import Event, Tell
+from privet.federation.request_queue import RequestQueue
+from privet.files.endpoint import Endpoint
+from privet.transport.mesh import listen
+from privet.web.app import Application
+from privet.web.asked import Reader
+from privet.web.connections import IDLE_SECONDS, Connection, Connections
+
+_OTHER_FILES = 100
+"""So many files and connections are left to everything but clients."""
+_END_SECONDS = 5
+"""How long answers may take to leave, at the end."""
+
+
+@contextlib.contextmanager
+def serving_http(
+    endpoint: Endpoint, queue: RequestQueue, reader: Reader, about: dict[str, Any], tell: Tell
+) -> Iterator[int]:
+    """Answer HTTP requests through a queue while the context lasts; yield the port."""
+    connections = Connections(_room_for(endpoint.most_connections))
+    application = Application(endpoint, queue, reader, about, connections)
+    config = uvicorn.Config(
+        application.asgi(),
+        http=cast("Any", functools.partial(Connection, all_of_them=connections)),
+        ws="none",
+        lifespan="off",
+        loop="asyncio",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_keep_alive=IDLE_SECONDS,
+        timeout_graceful_shutdown=_END_SECONDS,
+        ssl_certfile=endpoint.certificate,
+        ssl_keyfile=endpoint.key,
+    )
+    try:
+        config.load()
+    except (OSError, ssl.SSLError) as error:
+        raise ParameterError(
+            f"endpoint.certificate, endpoint.key: {endpoint.certificate} and {endpoint.key} cannot "
+            f"be used: {error.strerror or error}"
+        ) from None
+    with _telling_errors(tell), _listen(endpoint) as listener:
+        port = int(listener.getsockname()[1])
+        server = uvicorn.Server(config)
+
+        async def run() -> None:
+            sweeping = asyncio.create_task(_sweep(connections))
+            try:
+                await server.serve([listener])
+            finally:
+                sweeping.cancel()
+
+        thread = threading.Thread(target=asyncio.run, args=(run(),), name="http", daemon=True)
+        thread.start()
+        try:
+            yield port
+        finally:
+            server.should_exit = True
+            thread.join()
+
+
+def _listen(endpoint: Endpoint) -> Any:
+    try:
+        return listen(endpoint.host, endpoint.port)
+    except UnavailableError as error:
+        raise UnavailableError(f"http: {error}") from None
+
+
+async def _sweep(connections: Connections) -> None:
+    while True:
+        await asyncio.sleep(1.0)
+        connections.hang_up_on_the_slow()
+
+
+def _room_for(wanted: int) -> int:
+    """Return how many connections this process can have, up to those that are wanted."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    enough = wanted + _OTHER_FILES
+    if soft != resource.RLIM_INFINITY and soft < enough:
+        most = enough if hard == resource.RLIM_INFINITY else min(enough, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+        return max(1, most - _OTHER_FILES)
+    return wanted
+
+
+@contextlib.contextmanager
+def _telling_errors(tell: Tell) -> Iterator[None]:
+    """Have the server's own log say what is a bug, and nothing of what clients do."""
+
+    class Telling(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            tell(Event("http-error", self.format(record)))
+
+    log, handler = logging.getLogger("uvicorn.error"), Telling(logging.ERROR)
+    before = log.level, log.propagate
+    log.setLevel(logging.ERROR)
+    log.propagate = False
+    log.addHandler(handler)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        log.level, log.propagate = before

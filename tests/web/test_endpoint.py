@@ -1,0 +1,434 @@
+"""The endpoint without a federation: what it refuses, what it tells, whom it does not let in."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from privet.errors import ParameterError, UnavailableError
+from privet.federation.request_queue import Request, RequestQueue
+from privet.files.endpoint import Endpoint
+from privet.transport.identity import create_identity
+from privet.web import connections
+from tests.web.asking import JSON, ask, endpoint, get, post
+
+TOKEN = "0123456789abcdef"  # noqa: S105
+
+
+class Answering(RequestQueue):
+    """A queue whose requests are answered by a thread of ours, with the length of each id."""
+
+    def __init__(self, **terms: Any) -> None:
+        super().__init__(**terms)
+        self.open(["bank", "dealer"])
+        self.model = "some model"
+        self.pause = threading.Event()
+        self.pause.set()
+        threading.Thread(target=self._answer, daemon=True).start()
+
+    def _answer(self) -> None:
+        while True:
+            for request in self.take(1.0):
+                self.pause.wait()
+                request.predictions = np.array([float(len(each)) for each in request.ids])
+                self.served.requests += 1
+                self.served.rows += len(request.ids)
+                request.settle()
+
+
+@pytest.fixture
+def queue() -> Answering:
+    return Answering()
+
+
+@pytest.fixture
+def secret(tmp_path: Path) -> str:
+    (tmp_path / "token").write_text(TOKEN + "\n")
+    return str(tmp_path / "token")
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "code"),
+    [
+        ("/predict", b"", 400),
+        ("/predict", b"[", 400),
+        ("/predict", {}, 400),
+        ("/predict", {"ids": []}, 400),
+        ("/predict", {"ids": [3]}, 400),
+        ("/predict", {"names": ["a"]}, 400),
+        ("/predict", {"ids": ["a"], "more": 1}, 400),
+        ("/predict", {"ids": ["a"] * 6}, 413),
+        ("/moon", {"ids": ["a"]}, 404),
+        ("/ready", {"ids": ["a"]}, 404),
+    ],
+)
+def test_bad_requests(queue: Answering, path: str, body: Any, code: int) -> None:
+    with endpoint(queue, most_rows=5) as port:
+        status, answer = post(port, body, path)
+        assert post(port, {"ids": ["abc"]}) == (200, {"predictions": [3.0]})
+    assert status == code
+    assert answer["error"]
+
+
+def test_a_port_that_is_taken(queue: Answering) -> None:
+    with (
+        endpoint(queue) as port,
+        pytest.raises(UnavailableError, match=f"cannot listen on 127.0.0.1:{port}"),
+        endpoint(queue, address=f"127.0.0.1:{port}"),
+    ):
+        pass
+
+
+def test_ready_and_alive_are_apart() -> None:
+    queue = RequestQueue()
+    with endpoint(queue, {"job": "rehearsal"}) as port:
+        assert get(port, "/live") == (200, {"status": "ok"})
+        answer = ask(port, "GET", "/ready")
+        assert (answer.status, answer.told) == (503, {"status": "waiting"})
+        assert int(answer.headers["Retry-After"]) > 0
+        queue.open(["bank"])
+        assert get(port, "/ready") == (200, {"status": "ok"})
+        status, told = get(port, "/health")
+        assert (status, told["job"], told["peers"]) == (200, "rehearsal", {"bank": True})
+        queue.suspend("bank was lost")
+        assert get(port, "/ready")[0] == 503
+        assert get(port, "/live")[0] == 200
+
+
+def test_while_the_federation_is_not_there_it_says_so_at_once() -> None:
+    with endpoint(RequestQueue()) as port:
+        started = time.monotonic()
+        answer = ask(port, "POST", "/predict", b'{"ids": ["a"]}', Content_Type=JSON)
+        assert time.monotonic() - started < 2
+    assert (answer.status, answer.told) == (503, {"error": "waiting for the other participants"})
+    assert int(answer.headers["Retry-After"]) > 0
+
+
+def test_a_request_has_a_deadline(queue: Answering) -> None:
+    queue.pause.clear()
+    with endpoint(queue, deadline=0.2) as port:
+        status, answer = post(port, {"ids": ["a"]})
+        assert (status, answer["error"][:26]) == (504, "not answered within 0.2 s:")
+        # The first was taken; this one waits, and does not after its time.
+        assert post(port, {"ids": ["b"]})[0] == 504
+        assert queue.waiting == 0
+        queue.pause.set()
+
+
+def test_too_many_that_wait(queue: Answering) -> None:
+    queue = Answering(most_waiting=1)
+    queue.pause.clear()
+    with endpoint(queue) as port:
+        asking = [threading.Thread(target=post, args=(port, {"ids": ["a"]})) for _ in range(2)]
+        for thread in asking:  # one is taken, one waits
+            thread.start()
+            time.sleep(0.2)
+        answer = ask(port, "POST", "/predict", b'{"ids": ["a"]}', Content_Type=JSON)
+        assert (answer.status, answer.headers["Retry-After"]) == (429, "1")
+        assert "1 requests wait already" in answer.told["error"]
+        queue.pause.set()
+        for thread in asking:
+            thread.join(20)
+
+
+def test_too_often(queue: Answering) -> None:
+    with endpoint(queue, most_per_second=3) as port:
+        codes = [post(port, {"ids": ["a"]})[0] for _ in range(5)]
+        assert codes[:3] == [200] * 3
+        assert 429 in codes
+        assert get(port, "/ready")[0] == 200  # as often as anybody likes
+        time.sleep(0.5)
+        assert post(port, {"ids": ["a"]})[0] == 200
+
+
+def test_only_json_is_taken(queue: Answering) -> None:
+    body = b'{"ids": ["a"]}'
+    with endpoint(queue) as port:
+        for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data"):
+            assert ask(port, "POST", "/predict", body, Content_Type=kind).status == 415
+        assert ask(port, "POST", "/predict", body).status == 415
+        kind = "Application/JSON; charset=utf-8"
+        assert ask(port, "POST", "/predict", body, Content_Type=kind).status == 200
+
+
+def test_a_page_elsewhere_is_not_answered(queue: Answering) -> None:
+    body = {"ids": ["a"]}
+    with endpoint(queue, hosts=["desk.example"], origins=["https://page.example"]) as port:
+        for host in (f"evil.example:{port}", "evil.example", "", "[::2]", "127.0.0.1.evil.example"):
+            assert post(port, body, Host=host)[0] == 403
+        for host in (f"localhost:{port}", "[::1]:80", "DESK.example", f"127.0.0.1:{port}"):
+            assert post(port, body, Host=host)[0] == 200
+        for origin in ("https://evil.example", "null", f"http://127.0.0.1:{port + 1}"):
+            assert post(port, body, Origin=origin)[0] == 403
+            assert get(port, "/live", Origin=origin)[0] == 403
+        for origin in ("https://page.example", f"http://127.0.0.1:{port}"):
+            assert post(port, body, Origin=origin)[0] == 200
+
+
+def test_a_token(queue: Answering, secret: str) -> None:
+    body = {"ids": ["a"]}
+    with endpoint(queue, token=secret) as port:
+        for shown in ("", "Bearer", f"Basic {TOKEN}", f"Bearer {TOKEN}0", f"Bearer {TOKEN[:-1]}"):
+            assert post(port, body, Authorization=shown)[0] == 401
+        assert post(port, body)[0] == 401
+        assert post(port, body, Authorization=f"Bearer {TOKEN}")[0] == 200
+        assert [get(port, path)[0] for path in ("/live", "/ready")] == [200, 200]
+        for path in ("/health", "/metrics", "/docs", "/openapi.json"):
+            assert ask(port, "GET", path).status == 401
+            assert ask(port, "GET", path, Authorization=f"bearer {TOKEN}").status == 200
+
+
+def test_beyond_this_machine_there_is_a_token(queue: Answering, secret: str) -> None:
+    with pytest.raises(ParameterError, match=r"token: 0\.0\.0\.0:8000 can be asked from other"):
+        Endpoint(address="0.0.0.0:8000")
+    with endpoint(queue, address="0.0.0.0:0", token=secret) as port:
+        assert post(port, {"ids": ["a"]}, Host="desk.example")[0] == 403
+        assert post(port, {"ids": ["a"]}, Authorization=f"Bearer {TOKEN}")[0] == 200
+    Path(secret).write_text("short")
+    with pytest.raises(ParameterError, match="holds no secret of 16 characters"):
+        Endpoint(token=secret).read_token()
+    Path(secret).unlink()
+    with pytest.raises(ParameterError, match="No such file"):
+        Endpoint(token=secret).read_token()
+
+
+def test_tls(queue: Answering, tmp_path: Path) -> None:
+    ours = create_identity("shop", tmp_path)
+    files: dict[str, Any] = {"certificate": str(ours.certificate_file), "key": str(ours.key_file)}
+    context = ssl.create_default_context(cafile=files["certificate"])
+    context.check_hostname = False
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    with endpoint(queue, **files) as port:
+        body = b'{"ids": ["a"]}'
+        answer = ask(port, "POST", "/predict", body, context=context, Content_Type=JSON)
+        assert (answer.status, answer.told) == (200, {"predictions": [1.0]})
+        with pytest.raises(OSError, match=r".*"):
+            ask(port, "GET", "/live")
+    with pytest.raises(ParameterError, match="TLS takes both"):
+        Endpoint(key="shop.key")
+    with (
+        pytest.raises(ParameterError, match="cannot be used"),
+        endpoint(queue, certificate=files["key"], key=files["key"]),
+    ):
+        pass
+
+
+@contextlib.contextmanager
+def line(port: int, said: bytes = b"") -> Iterator[socket.socket]:
+    with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
+        connection.sendall(said)
+        yield connection
+
+
+def heard(connection: socket.socket) -> bytes:
+    """Return all that comes until the other side hangs up."""
+    found = b""
+    with contextlib.suppress(ConnectionResetError):
+        while piece := connection.recv(1 << 16):
+            found += piece
+    return found
+
+
+def next_answer(connection: socket.socket) -> bytes:
+    """Return one answer, and leave the connection as it is."""
+    found = b""
+    while b"\r\n\r\n" not in found:
+        found += connection.recv(1 << 16)
+    head, _, body = found.partition(b"\r\n\r\n")
+    (length,) = re.findall(rb"content-length: ([0-9]+)", head)
+    while len(body) < int(length):
+        body += connection.recv(1 << 16)
+    return found
+
+
+HIDDEN = b"GET /live HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"POST /moon HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n",
+        b"POST /predict HTTP/1.1\r\nHost: evil.example\r\nContent-Type: application/json\r\n",
+        b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: text/plain\r\n",
+        b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n",
+        b"GET /ready HTTP/1.1\r\nHost: localhost\r\n",
+    ],
+)
+@pytest.mark.parametrize("chunked", [False, True])
+def test_no_body_becomes_the_next_request(queue: Answering, head: bytes, chunked: bool) -> None:
+    """Whoever is refused leaves a body behind, and that is all it is."""
+    framed = (
+        b"Transfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n" % (len(HIDDEN), HIDDEN)
+        if chunked
+        else b"Content-Length: %d\r\n\r\n%s" % (len(HIDDEN), HIDDEN)
+    )
+    last = b"GET /live HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+    with endpoint(queue) as port, line(port, head + framed + last) as connection:
+        answers = heard(connection).count(b"HTTP/1.1 ")
+    assert answers == 2  # to the refused one and to the last, and to nothing inside the first
+
+
+def test_two_lengths_are_no_request(queue: Answering) -> None:
+    said = (
+        b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4\r\n"
+        b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n" + HIDDEN
+    )
+    with endpoint(queue) as port, line(port, said) as connection:
+        answer = heard(connection)
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert answer.count(b"HTTP/1.1") == 1
+
+
+@pytest.mark.parametrize("declared", [True, False])
+def test_a_body_that_is_too_long(queue: Answering, declared: bool) -> None:
+    body = b" " * 300_000
+    head = b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    framed = b"Content-Length: %d\r\n\r\n%s" % (len(body), body)
+    if not declared:
+        framed = b"Transfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n" % (len(body), body)
+    with endpoint(queue, most_bytes=1000) as port, line(port, head + framed) as connection:
+        assert next_answer(connection).startswith(b"HTTP/1.1 413 ")
+        connection.sendall(HIDDEN)
+        assert next_answer(connection).startswith(b"HTTP/1.1 200 ")
+
+
+def test_a_head_without_an_end(queue: Answering) -> None:
+    said = b"GET /live HTTP/1.1\r\nX-More: " + b"x" * (1 << 15)
+    with endpoint(queue) as port, line(port, said) as connection:
+        assert heard(connection).startswith(b"HTTP/1.1 431 ")
+
+
+def test_whoever_is_too_slow_is_hung_up_on(
+    queue: Answering, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "RECEIVE_SECONDS", 0.5)
+    head = b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    for said in (b"", b"GET /li", head + b"Content-Length: 20\r\n\r\n{"):
+        with endpoint(queue) as port, line(port, said) as connection:
+            assert heard(connection).startswith(b"HTTP/1.1 408 ")
+
+
+def test_a_connection_is_kept_between_requests(
+    queue: Answering, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "RECEIVE_SECONDS", 0.5)
+    with endpoint(queue) as port, line(port) as connection:
+        for _ in range(2):
+            connection.sendall(HIDDEN)
+            assert next_answer(connection).startswith(b"HTTP/1.1 200 ")
+            time.sleep(2.1)
+
+
+def test_slow_clients_do_not_keep_others_out(queue: Answering) -> None:
+    """1,500 that send half a request, which is more than may be connected."""
+    head = b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    with contextlib.ExitStack() as stack:
+        port = stack.enter_context(endpoint(queue))
+        slow = []
+        for number in range(1500):
+            said = b"GET /rea" if number % 2 else head + b"Content-Length: 20\r\n\r\n{"
+            slow.append(stack.enter_context(line(port, said)))
+        for _ in range(3):
+            started = time.monotonic()
+            assert get(port, "/ready")[0] == 200
+            assert post(port, {"ids": ["abc"]}) == (200, {"predictions": [3.0]})
+            assert time.monotonic() - started < 2
+        assert heard(slow[0]).startswith(b"HTTP/1.1 408 ")
+
+
+def test_when_all_connections_are_busy_one_more_is_told(queue: Answering) -> None:
+    queue.pause.clear()
+    body = b'{"ids": ["a"]}'
+    said = (
+        b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        b"Content-Length: %d\r\n\r\n%s" % (len(body), body)
+    )
+    with endpoint(queue, most_connections=2) as port, line(port, said), line(port, said):
+        time.sleep(0.3)
+        with line(port) as third:
+            assert heard(third).startswith(b"HTTP/1.1 429 ")
+        queue.pause.set()
+
+
+def test_metrics(queue: Answering) -> None:
+    with endpoint(queue) as port:
+        post(port, {"ids": ["a", "b"]})
+        post(port, {"ids": []})
+        answer = ask(port, "GET", "/metrics")
+    assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")
+    lines = answer.body.decode().splitlines()
+    found = dict(each.rsplit(" ", 1) for each in lines if not each.startswith("#"))
+    for name, value in {
+        "privet_up": "1",
+        'privet_peer_up{peer="bank"}': "1",
+        'privet_http_requests_total{code="200"}': "1",
+        'privet_http_requests_total{code="400"}': "1",
+        'privet_http_request_seconds_bucket{le="+Inf"}': "2",
+        "privet_http_request_seconds_count": "2",
+        "privet_rows_total": "2",
+        "privet_reconnections_total": "0",
+        "privet_http_connections": "1",
+    }.items():
+        assert found[name] == value, name
+    assert {float(value) >= 0 for value in found.values()} == {True}
+    # Every family says what it is, once, before its samples.
+    kinds = [each.split()[2] for each in lines if each.startswith("# TYPE")]
+    helps = [each.split()[2] for each in lines if each.startswith("# HELP")]
+    assert kinds == helps == list(dict.fromkeys(kinds))
+    stems = {name.partition("{")[0] for name in found}
+    histogram = {"_bucket", "_sum", "_count"}
+    for stem in stems:
+        assert stem in kinds or any(stem.removesuffix(end) in kinds for end in histogram)
+
+
+def test_the_endpoint_describes_itself(queue: Answering, secret: str) -> None:
+    shown: dict[str, Any] = {"Authorization": f"Bearer {TOKEN}"}
+    with endpoint(queue, {"job": "<churn>"}, parts=["table", "row"], token=secret) as port:
+        _, told = get(port, "/openapi.json", **shown)
+        answer = ask(port, "GET", "/docs", **shown)
+    assert told["openapi"].startswith("3.")
+    schema = told["paths"]["/predict"]["post"]["requestBody"]["content"][JSON]["schema"]
+    assert schema["properties"]["ids"]["items"]["maxItems"] == 2
+    assert "explain" not in schema["properties"]
+    assert told["paths"]["/ready"]["get"]["security"] == []
+    text = answer.body.decode()
+    assert "Predictions of &lt;churn&gt;" in text
+    for path in told["paths"]:
+        assert f"<code>{path}</code>" in text
+    # Nothing is loaded from anywhere, and nothing runs.
+    assert "default-src 'none'" in answer.headers["Content-Security-Policy"]
+    assert not [word for word in ("<script", "src=", "href=", "url(", "@import") if word in text]
+
+
+def test_errors_of_ours_are_no_secret_of_the_log(queue: Answering) -> None:
+    """One that nobody expected is told by the log, and the client is told that there was one."""
+    told: list[str] = []
+
+    def broken(request: Request) -> None:
+        raise RuntimeError("no more")
+
+    queue.submit = broken  # type: ignore[method-assign]
+    from privet.web.asked import Reader
+    from privet.web.server import serving_http
+
+    reader = Reader(["id"], 5, explains=False)
+    with serving_http(
+        Endpoint(address="127.0.0.1:0"), queue, reader, {}, lambda event: told.append(event.text)
+    ) as port:
+        status, answer = post(port, {"ids": ["a"]})
+    assert (status, json.dumps(answer)) == (
+        500,
+        '{"error": "an error that nobody expected: please report it"}',
+    )
+    assert "RuntimeError: no more" in "".join(told)

@@ -36,7 +36,8 @@ class Sessions:
     @contextlib.contextmanager
     def sit(self, wait: float) -> Iterator[Seat]:
         self.waits.append(wait)
-        yield Seat(*([None] * 3), "127.0.0.1", 0)  # type: ignore[arg-type]
+        nobody: Any = None
+        yield Seat(nobody, "shop", nobody, "127.0.0.1", 0)
 
     def session(self, seat: Seat) -> None:
         how_far, error = self.steps.pop(0)
@@ -52,7 +53,7 @@ class Sessions:
 @pytest.fixture(autouse=True)
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     found: list[float] = []
-    monkeypatch.setattr(healing.time, "sleep", found.append)
+    monkeypatch.setattr("privet.federation.healing.time.sleep", found.append)
     return found
 
 

@@ -12,10 +12,12 @@ from typing import Any
 import pytest
 
 from privet.boosting.model import Model
+from privet.data.given_rows import GivenRows
 from privet.errors import PeerError
 from privet.federation.events import Event
-from privet.federation.request_queue import RequestQueue
+from privet.federation.request_queue import Request, RequestQueue
 from privet.federation.served_model import ServedModel
+from privet.files.party_file import PartyFile
 from privet.laboratory.local_federation import LocalFederation
 from privet.transport.sockets import SocketChannel
 from tests.federation.harness import Run, model_of, prepare, rows, run
@@ -146,6 +148,35 @@ def test_who_has_whom_goes_to_the_recipient_alone(tmp_path: Path) -> None:
         service.ended().checked()
     assert asked.unknown == {"1-2": ["bank"], "1-3": ["shop"]}
     assert seen == [("shop", [1, 0, 0])]
+
+
+def test_rows_that_the_recipient_does_not_have_yet(tmp_path: Path) -> None:
+    """Its own columns come with the request, those of the others by id."""
+    local = prepare(tmp_path, tables=2)
+    run(local, "train").checked()
+    table = tmp_path / "shop" / "train.csv"
+    lines = table.read_text().splitlines(True)
+    table.write_text("".join(line for line in lines if not line.startswith("1-7,")))
+    data, columns = PartyFile.load(tmp_path / "shop" / "party.toml").data, rows(1).columns
+    own = [dict(zip("de", columns[3:, number].tolist(), strict=True)) for number in (7, 0)]
+    changed = columns[:, [0]].copy()
+    changed[4] -= 10.0
+    other = [dict(zip("de", changed[3:, 0].tolist(), strict=True))]
+    service, answers = Service(local), []
+    for ids, cells in ((["1-7", "1-0"], own), (["1-0"], other), (["moon"], other)):
+        settled = threading.Event()
+        request = Request(ids, given=GivenRows(data, cells), on_answered=settled.set)
+        service.queue.submit(request)
+        assert settled.wait(20)
+        answers.append(request)
+    lacking = service.queue.ask(["1-7"])
+    service.queue.close("the test is over")
+    service.ended().checked()
+    assert lacking.unknown == {"1-7": ["shop"]}
+    assert answers[0].predictions == expected(service.model, [7, 0])
+    assert answers[1].predictions == pytest.approx(service.model.predict(changed), abs=1e-4)
+    assert abs(answers[1].predictions[0] - answers[0].predictions[1]) > 0.01
+    assert answers[2].unknown == {"moon": ["bank"]}
 
 
 def test_everybody_ends_when_one_is_gone(

@@ -9,13 +9,22 @@ import ssl
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from privet.federation.events import Event
+from privet.data.description import DataDescription
+from privet.data.encoder import Encoder
+from privet.data.kinds import Kind
+from privet.federation.events import Event, Tell
 from privet.federation.request_queue import RequestQueue
 from privet.files.endpoint import Endpoint
 from privet.web.asked import Reader
 from privet.web.server import serving_http
 
 JSON = "application/json"
+ENCODERS = (
+    Encoder("age", Kind("number")),
+    Encoder("since", Kind("date")),
+    Encoder("colour", Kind("category"), ("red", "blue")),
+)
+"""What makes features of the columns of rows that come with requests."""
 
 
 def _fail(event: Event) -> None:
@@ -27,12 +36,19 @@ def endpoint(
     queue: RequestQueue,
     about: dict[str, Any] | None = None,
     parts: Sequence[str] = ("id",),
+    tell: Tell = _fail,
     **terms: Any,
 ) -> Iterator[int]:
-    """Have an endpoint on some free port, which has no errors to tell."""
+    """Have an endpoint on some free port, which has no errors to tell, or tells somebody."""
     said = Endpoint(**{"address": "127.0.0.1:0", **terms})
-    reader = Reader(parts, said.most_rows, queue.explains)
-    with serving_http(said, queue, reader, about or {}, _fail) as port:
+    reader = Reader(
+        parts,
+        said.most_rows,
+        queue.explains,
+        described=DataDescription(path="table.csv", decimal=","),
+        encoders=lambda: ENCODERS,
+    )
+    with serving_http(said, queue, reader, about or {}, tell) as port:
         yield port
 
 

@@ -21,7 +21,7 @@ from privet.federation.request_queue import Request, RequestQueue
 from privet.files.endpoint import Endpoint
 from privet.transport.identity import create_identity
 from privet.web import connections
-from tests.web.asking import JSON, ask, endpoint, get, post
+from tests.web.asking import ENCODERS, JSON, ask, endpoint, get, post
 
 TOKEN = "0123456789abcdef"  # noqa: S105
 
@@ -42,6 +42,8 @@ class Answering(RequestQueue):
             for request in self.take(1.0):
                 self.pause.wait()
                 request.predictions = np.array([float(len(each)) for each in request.ids])
+                if request.given is not None:
+                    request.predictions = np.nansum(request.given.features(ENCODERS), axis=0)
                 self.served.requests += 1
                 self.served.rows += len(request.ids)
                 request.settle()
@@ -79,6 +81,55 @@ def test_bad_requests(queue: Answering, path: str, body: Any, code: int) -> None
         assert post(port, {"ids": ["abc"]}) == (200, {"predictions": [3.0]})
     assert status == code
     assert answer["error"]
+
+
+def test_rows_that_come_with_a_request(queue: Answering) -> None:
+    rows = [
+        {"id": "a", "age": 40, "since": "1970-01-03", "colour": "blue"},
+        {"id": "b", "age": 1.5, "since": "1970-01-02", "colour": "green"},
+    ]
+    with endpoint(queue) as port:
+        assert post(port, {"rows": rows}) == (200, {"predictions": [43.0, 4.5]})
+        # Text is read as the cells of the table are, which has decimal commas.
+        texts = [{**row, "age": "1,5"} for row in rows]
+        assert post(port, {"rows": texts}) == (200, {"predictions": [4.5, 4.5]})
+        assert post(port, {"rows": [{**rows[0], "age": None}]}) == (200, {"predictions": [3.0]})
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({"id": None}, "row 1 has no 'id', which is text"),
+        ({"id": 7}, "row 1 has no 'id', which is text"),
+        ({"id": ["a"]}, "row 1 has no 'id', which is text"),
+        (
+            {"size": 3},
+            "row 1: 'size' is no column of the model; there are 'age', 'since', 'colour'",
+        ),
+        ({"age": "many"}, "column 'age', row 1: 'many' is not a number"),
+        ({"age": True}, "column 'age' holds bool, and number was expected"),
+        ({"age": [1]}, "rows.0.age"),
+        ({"age": ["a"]}, "rows: row 1: 'age' is a list"),
+        ({"age": 1e999}, "age"),
+        ({"since": 3}, "column 'since' holds int64, and date was expected"),
+        ({"since": "yesterday"}, "column 'since', row 1: 'yesterday' is not a date"),
+        ({"colour": {}}, "colour"),
+    ],
+)
+def test_rows_that_cannot_be(queue: Answering, change: dict[str, Any], complaint: str) -> None:
+    row = {"id": "a", "age": 40, "since": "1970-01-03", "colour": "blue"}
+    with endpoint(queue) as port:
+        status, answer = post(port, {"rows": [{**row, **change}]})
+        assert status == 400
+        assert complaint in answer["error"]
+        lacking = {key: cell for key, cell in row.items() if key != "since"}
+        assert post(port, {"rows": [lacking]}) == (
+            400,
+            {"error": "row 1: 'since' is required; null where it is missing"},
+        )
+        mixed = {"rows": [row, {**row, "age": "40"}]}
+        assert "column 'age' mixes text" in post(port, mixed)[1]["error"]
+        assert post(port, {"rows": [row], "ids": ["a"]})[0] == 400
 
 
 def test_a_port_that_is_taken(queue: Answering) -> None:
@@ -401,6 +452,9 @@ def test_the_endpoint_describes_itself(queue: Answering, secret: str) -> None:
     schema = told["paths"]["/predict"]["post"]["requestBody"]["content"][JSON]["schema"]
     assert schema["properties"]["ids"]["items"]["maxItems"] == 2
     assert "explain" not in schema["properties"]
+    row = schema["properties"]["rows"]["items"]
+    assert row["required"] == ["id", "age", "since", "colour"]
+    assert row["properties"]["since"]["description"] == "2020-12-31"
     assert told["paths"]["/ready"]["get"]["security"] == []
     text = answer.body.decode()
     assert "Predictions of &lt;churn&gt;" in text
@@ -419,13 +473,7 @@ def test_errors_of_ours_are_no_secret_of_the_log(queue: Answering) -> None:
         raise RuntimeError("no more")
 
     queue.submit = broken  # type: ignore[method-assign]
-    from privet.web.asked import Reader
-    from privet.web.server import serving_http
-
-    reader = Reader(["id"], 5, explains=False)
-    with serving_http(
-        Endpoint(address="127.0.0.1:0"), queue, reader, {}, lambda event: told.append(event.text)
-    ) as port:
+    with endpoint(queue, tell=lambda event: told.append(event.text)) as port:
         status, answer = post(port, {"ids": ["a"]})
     assert (status, json.dumps(answer)) == (
         500,

@@ -14,18 +14,18 @@ from privet.cli.console import LogFormat, telling
 from privet.cli.federate import ModelOption, NewRows, OtherJob, Wait, tell_reveals
 from privet.cli.options import PartyOption
 from privet.cli.own_dealer import own_dealer
+from privet.data.description import DataDescription
 from privet.errors import PeerError, UnavailableError
 from privet.federation.events import Event, Tell
 from privet.federation.healing import persist
 from privet.federation.new_models import WatchedModel
 from privet.federation.prediction import load_own_part
 from privet.federation.request_queue import RequestQueue
-from privet.federation.served_model import ServedModel
+from privet.federation.served_model import Newest, ServedModel
 from privet.federation.server import Server
 from privet.federation.session import WAIT_SECONDS, Seat, seated
 from privet.files.endpoint import Endpoint
 from privet.files.job import Job
-from privet.files.part_file import PartFile
 from privet.files.party_file import PartyFile
 
 
@@ -89,7 +89,7 @@ def serve(
                 watched = WatchedModel(model, load, tell, aligned=agreed.align)
                 newest = stack.enter_context(watched)
                 if queue is not None:
-                    stack.enter_context(_asked(endpoint, queue, agreed, newest().file, tell))
+                    stack.enter_context(_asked(own.data, endpoint, queue, agreed, newest, tell))
                 server = Server(newest, own.folder, queue)
             try:
                 server.serve(seat)
@@ -111,7 +111,12 @@ def serve(
 
 @contextlib.contextmanager
 def _asked(
-    endpoint: Endpoint, queue: RequestQueue, job: Job, file: PartFile, tell: Tell
+    data: DataDescription,
+    endpoint: Endpoint,
+    queue: RequestQueue,
+    job: Job,
+    newest: Newest,
+    tell: Tell,
 ) -> Iterator[None]:
     """Have the endpoint there, until somebody stops the service."""
     try:
@@ -121,7 +126,13 @@ def _asked(
         raise UnavailableError(
             f"{error.name}, which the endpoint needs, is not installed: pip install 'privet[serve]'"
         ) from None
-    reader = Reader(job.ids.parts, endpoint.most_rows, queue.explains)
+    reader = Reader(
+        job.ids.parts,
+        endpoint.most_rows,
+        queue.explains,
+        described=data,
+        encoders=lambda: newest().file.encoders,
+    )
     about = {"job": job.name}
     scheme = "https" if endpoint.certificate else "http"
     if endpoint.token and not endpoint.is_local and not endpoint.certificate:

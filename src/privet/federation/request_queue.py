@@ -17,6 +17,7 @@ import numpy as np
 
 from privet.arrays import FloatArray
 from privet.boosting.inference import Explained
+from privet.data.given_rows import GivenRows
 from privet.runtime.meter import Meter
 
 MOST_ROWS = 10_000
@@ -39,8 +40,9 @@ def parts_of(identity: Id) -> tuple[str, ...]:
 class Refusal(NamedTuple):
     """Why a request was not answered."""
 
-    why: Literal["absent", "full", "ended"]
-    """The federation is not there; too many requests wait; the service has ended."""
+    why: Literal["absent", "full", "ended", "changed"]
+    """The federation is not there; too many requests wait; the service has ended; the model was
+    replaced, and needs other columns than were given."""
     text: str
 
 
@@ -51,8 +53,8 @@ class Request:
     ids: Sequence[Id]
     explain: bool = False
     """Whether it is to be told, too, what contributes to them."""
-    given: FloatArray | None = None
-    """Our own features of these ids, where they are not those of our table: (features, ids)."""
+    given: GivenRows | None = None
+    """Our own columns of these ids, where they are not those of our table."""
     on_answered: Callable[[], None] = lambda: None
     """Is called once it is answered or refused, by the thread that does so."""
     predictions: FloatArray = field(default_factory=lambda: np.empty(0))

@@ -25,6 +25,7 @@ from privet.data.ids import keys_of
 from privet.errors import PeerMisbehavedError
 from privet.federation.classes import tell_classes
 from privet.federation.messages import pack, receive, send, unpack
+from privet.federation.own_rows import can_use, own_columns, which_given
 from privet.federation.request_queue import Request, RequestQueue, parts_of
 from privet.federation.served_model import Newest, ServedModel
 from privet.federation.service import EXPLAIN, OFFER, PREDICT, STOP, SWITCH, wants_reasons
@@ -147,8 +148,9 @@ class Service(ABC):
         """Run what waits in the queue, or show that we are there; end when it is closed."""
         assert self._queue is not None
         self._offer()
-        requests = self._queue.take(_PULSE_SECONDS)
-        if not requests and self._queue.closed:
+        taken = self._queue.take(_PULSE_SECONDS)
+        requests = [request for request in taken if can_use(self._model, request)]
+        if not taken and self._queue.closed:
             send(self._channel, [*self._peers, *self._job.dealer_names], STOP)
             return False
         started = time.perf_counter()
@@ -157,31 +159,19 @@ class Service(ABC):
         rows = self._model.find(asked)
         explain = any(request.explain for request in requests)
         how = EXPLAIN if explain else PREDICT
-        known = self._ask(how, asked, rows, _given(requests))
+        known = self._ask(how, asked, rows, which_given(requests))
         dealers = self._job.dealer_names
         send(self._channel, dealers, how + str(np.count_nonzero(known.to_all)).encode())
         found = None
         if known.to_all.any():
-            found = self._predict(self._own_columns(requests, rows, known.to_all), explain)
+            columns = own_columns(self._model, requests, rows, known.to_all)
+            found = self._predict(columns, explain)
         # Dealers answer when they are done with a batch, so that their silence is noticed, too.
         for dealer in dealers:
             self._channel.receive(dealer, _NOTHING)
         if requests:
             self._answer(requests, known, found, time.perf_counter() - started)
         return True
-
-    def _own_columns(
-        self, requests: Sequence[Request], rows: IndexArray, wanted: BoolArray
-    ) -> FloatArray:
-        """Return our features of what is asked for: those of our table, unless they were given."""
-        columns: FloatArray = self._model.frame.columns[:, rows]
-        start = 0
-        for request in requests:
-            end = start + len(request.ids)
-            if request.given is not None:
-                columns[:, start:end] = request.given
-            start = end
-        return np.ascontiguousarray(columns[:, wanted])
 
     def _offer(self) -> None:
         """Have all predict with a newer model, if we have one and all others do, too."""
@@ -286,9 +276,3 @@ class ServiceByPositions(Service):
         elif rows.max() >= len(self._model.rows):
             raise PeerMisbehavedError(self._recipient, "asks for rows that are not common to all")
         return rows
-
-
-def _given(requests: Sequence[Request]) -> BoolArray:
-    """Return of which ids that are asked for our features came with the request."""
-    counts = [len(request.ids) for request in requests]
-    return np.repeat([request.given is not None for request in requests], counts).astype(np.bool_)

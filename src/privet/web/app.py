@@ -4,6 +4,8 @@
                                                  {"classes": ["no", "yes"],
                                                   "predictions": ["yes", "no"],
                                                   "probabilities": [[0.07, 0.93], [0.92, 0.08]]}
+                   {"rows": [{"id": "17",    the same, of rows whose own columns are given
+                     "age": 40}]}
                    {"ids": ["17"],           beside these, if the job has explanations,
                     "explain": true}             {"contributions": {"age": [1.4], "income": [0.9]},
                                                   "base": 0.3}

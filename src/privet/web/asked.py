@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from pydantic import Field, ValidationError
 
 from privet.config import Checked
 from privet.config import explain as complaint
+from privet.data.description import DataDescription
+from privet.data.encoder import Encoder
+from privet.data.given_rows import Cell, GivenRows
 from privet.errors import ParameterError
 from privet.federation.classes import ByClass
 from privet.federation.explanations import as_json
 from privet.federation.request_queue import Id, Request
 from privet.files.records import Name
+
+ID = "id"
+"""What the id of a row is called that comes with a request."""
 
 
 class TooManyRowsError(ParameterError):
@@ -23,12 +29,12 @@ class TooManyRowsError(ParameterError):
 
 class _Ask(Checked):
     ids: list[Name] | None = Field(default=None, min_length=1)
+    rows: list[dict[Name, Cell | list[Name]]] | None = Field(default=None, min_length=1)
     explain: bool = False
 
 
-class _AskByParts(Checked):
-    ids: list[list[Name]] | None = Field(default=None, min_length=1)
-    explain: bool = False
+class _AskByParts(_Ask):
+    ids: list[list[Name]] | None = Field(default=None, min_length=1)  # type: ignore[assignment]
 
 
 @dataclass(frozen=True)
@@ -40,20 +46,46 @@ class Reader:
     most_rows: int
     explains: bool
     """Whether explanations may be asked for."""
+    described: DataDescription
+    """How the cells of our table are written, and so those of rows that come with a request."""
+    encoders: Callable[[], Sequence[Encoder]]
+    """What makes features of our columns."""
 
     def read(self, body: bytes) -> Request:
-        """Return what is asked for; raise ParameterError that says what is wrong with it."""
+        """Return what is asked for; raise InputError that says what is wrong with it."""
         try:
             kind = _Ask if len(self.parts) == 1 else _AskByParts
             asked = kind.model_validate_json(body)
         except ValidationError as error:
             raise ParameterError(complaint(error)) from None
-        if asked.ids is None:
-            raise ParameterError("ids: is required")
-        self._check_ids(asked.ids)
+        if (asked.ids is None) == (asked.rows is None):
+            raise ParameterError("ids, rows: one of them is required, and not both")
         if asked.explain and not self.explains:
             raise ParameterError("explain: the job has no explanations")
-        return Request(asked.ids, asked.explain)
+        if asked.rows is None:
+            assert asked.ids is not None
+            self._check_ids(asked.ids)
+            return Request(asked.ids, asked.explain)
+        return self._read_rows(asked.rows, asked.explain)
+
+    def _read_rows(self, rows: Sequence[dict[str, Cell | list[str]]], explain: bool) -> Request:
+        """Return a request for rows of which our own columns are given, beside their ids."""
+        ids: list[Any] = []
+        for number, row in enumerate(rows, start=1):
+            identity = row.pop(ID, None)
+            one = isinstance(identity, str) and identity != "" and len(self.parts) == 1
+            several = isinstance(identity, list) and len(self.parts) > 1
+            if not (one or several):
+                what = "text" if len(self.parts) == 1 else f"a list of {', '.join(self.parts)}"
+                raise ParameterError(f"rows: row {number} has no {ID!r}, which is {what}")
+            odd = next((name for name, cell in row.items() if isinstance(cell, list)), None)
+            if odd is not None:
+                raise ParameterError(f"rows: row {number}: {odd!r} is a list, and not one cell")
+            ids.append(identity)
+        self._check_ids(ids)
+        given = GivenRows(self.described, cast("Sequence[dict[str, Cell]]", rows))
+        given.features(self.encoders())
+        return Request(ids, explain, given)
 
     def _check_ids(self, ids: Sequence[Id]) -> None:
         if len(ids) > self.most_rows:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import socket
 import time
 from collections import OrderedDict
 from http import HTTPStatus
@@ -76,6 +77,9 @@ class Connection(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Be connected."""
+        # An answer is two writes, of which the second must not wait for the first to be heard of.
+        line = transport.get_extra_info("socket")
+        line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         super().connection_made(transport)
         self._all.add(self)
 

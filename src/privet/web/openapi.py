@@ -6,9 +6,10 @@ import json
 from html import escape
 from typing import Any
 
+from privet.data.encoder import Encoder
 from privet.files.endpoint import Endpoint
 from privet.version import __version__
-from privet.web.asked import Reader
+from privet.web.asked import ID, Reader
 
 _ERRORS = {
     "400": "What was asked for cannot be understood.",
@@ -102,6 +103,19 @@ def _asked(reader: Reader) -> dict[str, Any]:
     properties: dict[str, Any] = {
         "ids": {"type": "array", "items": _id(reader), "minItems": 1, "maxItems": reader.most_rows}
     }
+    columns = {encoder.column: _cell(encoder) for encoder in reader.encoders()}
+    properties["rows"] = {
+        "type": "array",
+        "description": "Instead of ids: rows with our own columns, which are not in our table yet.",
+        "minItems": 1,
+        "maxItems": reader.most_rows,
+        "items": {
+            "type": "object",
+            "required": [ID, *columns],
+            "additionalProperties": False,
+            "properties": {ID: _id(reader), **columns},
+        },
+    }
     if reader.explains:
         properties["explain"] = {
             "type": "boolean",
@@ -110,10 +124,21 @@ def _asked(reader: Reader) -> dict[str, Any]:
         }
     return {
         "type": "object",
-        "required": ["ids"],
+        "oneOf": [{"required": ["ids"]}, {"required": ["rows"]}],
         "additionalProperties": False,
         "properties": properties,
     }
+
+
+def _cell(encoder: Encoder) -> dict[str, Any]:
+    """Return what a cell of a column may be."""
+    kind = encoder.kind
+    if kind.name == "number":
+        return {"type": ["number", "string", "null"]}
+    if kind.name == "boolean":
+        return {"type": ["boolean", "null"]}
+    written = kind.form or {"date": "2020-12-31", "time": "2020-12-31 23:59:59"}.get(kind.name)
+    return {"type": ["string", "null"], **({"description": written} if written else {})}
 
 
 def _told(reader: Reader) -> dict[str, Any]:

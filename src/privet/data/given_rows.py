@@ -1,0 +1,86 @@
+"""Rows that somebody hands over one by one, as JSON has them, instead of a table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from privet.arrays import FloatArray
+from privet.config import quoted
+from privet.data.cells import Cells
+from privet.data.description import DataDescription
+from privet.data.encoder import Encoder
+from privet.data.encoding import encode
+from privet.data.frame import Frame, listing
+from privet.data.kinds import NUMBER, Content
+from privet.errors import DataError
+
+Cell = str | bool | int | float | None
+"""A missing one is None."""
+
+
+class GivenRows:
+    """Cells of named columns. Text is read as the cells of their owner's table are."""
+
+    def __init__(self, described: DataDescription, rows: Sequence[Mapping[str, Cell]]) -> None:
+        self._described = described
+        self._rows = rows
+        self._last: tuple[Sequence[Encoder], FloatArray] | None = None
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def features(self, encoders: Sequence[Encoder]) -> FloatArray:
+        """Return what encoders make of them, (features, rows).
+
+        Raises DataError that names a column and a row, the first of which is row 1.
+        """
+        if self._last is None or self._last[0] is not encoders:
+            self._last = encoders, self._encode(encoders)
+        return self._last[1]
+
+    def _encode(self, encoders: Sequence[Encoder]) -> FloatArray:
+        names = [encoder.column for encoder in encoders]
+        self._check_names(names)
+        columns, contents = np.empty((len(names), len(self))), []
+        for encoder, target in zip(encoders, columns, strict=True):
+            name, described = encoder.column, self._described
+            cells = Cells(name, encoder.kind, described.missing_in(name), described.decimal)
+            cells.add(_column(name, [row[name] for row in self._rows]))
+            cells.move_to(target)
+            contents.append(Content(cells.kind or NUMBER, cells.texts))
+        frame = Frame(tuple(names), columns, contents=tuple(contents))
+        return encode(frame, encoders).columns
+
+    def _check_names(self, names: Sequence[str]) -> None:
+        known = set(names)
+        for number, row in enumerate(self._rows, start=1):
+            if row.keys() == known:
+                continue
+            unknown = next((name for name in row if name not in known), None)
+            if unknown is not None:
+                raise DataError(
+                    f"row {number}: {quoted(unknown)!r} is no column of the model; there are "
+                    f"{listing(names)}"
+                )
+            lacking = next(name for name in names if name not in row)
+            raise DataError(f"row {number}: {lacking!r} is required; null where it is missing")
+
+
+def _column(name: str, cells: Sequence[Cell]) -> pa.Array:
+    """Return cells as an array of the type that all of them have."""
+    kinds = {type(cell) for cell in cells if cell is not None}
+    for allowed, kind in (
+        ({str}, pa.large_string()),
+        ({bool}, pa.bool_()),
+        ({int}, pa.int64()),
+        ({int, float}, pa.float64()),
+    ):
+        if kinds <= allowed:
+            try:
+                return pa.array(cells, kind)
+            except (pa.ArrowInvalid, OverflowError):
+                continue  # whole numbers that are too large for one type, and not for the next
+    raise DataError(f"column {name!r} mixes text, numbers and truth values: write all alike")

@@ -11,7 +11,7 @@ export PRIVET_DATA ?= $(abspath ../shared/data)
 endif
 
 .PHONY: setup demo test test-mutants test-chaos fuzz lint format bench-reference bench-gates bench-paper \
-        bench-protocols bench-attack bench-checkpoints bench-serving bench-alignment bench-secretflow bench-same-tests bench-multiclass bench-growth bench-link \
+        bench-protocols bench-attack bench-checkpoints bench-serving bench-soak bench-alignment bench-secretflow bench-same-tests bench-multiclass bench-growth bench-link \
         bench-reading bench-columns bench-boosters bench-options bench-dealers bench-masks bench bench-quick clean
 
 setup: $(READY)
@@ -84,6 +84,11 @@ bench-checkpoints: setup
 
 bench-serving: setup
 	$(BIN)/python benchmarks/serving.py
+
+# A few minutes each: with processes killed and frozen, and with a look at memory.
+bench-soak: setup
+	$(BIN)/python benchmarks/soak.py --minutes 5 --every 20
+	$(BIN)/python benchmarks/soak.py --batches 10000
 
 bench-alignment: setup
 	$(BIN)/python benchmarks/alignment.py

@@ -254,12 +254,18 @@ def test_beyond_this_machine_there_is_a_token(queue: Answering, secret: str) -> 
         Endpoint(token=secret).read_token()
 
 
-def test_tls(queue: Answering, tmp_path: Path) -> None:
-    ours = create_identity("shop", tmp_path)
+def with_keys(folder: Path) -> tuple[ssl.SSLContext, dict[str, Any]]:
+    """Return how to trust an endpoint, and what it has to be trusted for."""
+    ours = create_identity("shop", folder)
     files: dict[str, Any] = {"certificate": str(ours.certificate_file), "key": str(ours.key_file)}
     context = ssl.create_default_context(cafile=files["certificate"])
     context.check_hostname = False
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    return context, files
+
+
+def test_tls(queue: Answering, tmp_path: Path) -> None:
+    context, files = with_keys(tmp_path)
     with endpoint(queue, **files) as port:
         body = b'{"ids": ["a"]}'
         answer = ask(port, "POST", "/predict", body, context=context, Content_Type=JSON)
@@ -396,6 +402,17 @@ def test_slow_clients_do_not_keep_others_out(queue: Answering) -> None:
             assert post(port, {"ids": ["abc"]}) == (200, {"predictions": [3.0]})
             assert time.monotonic() - started < 2
         assert heard(slow[0]).startswith(b"HTTP/1.1 408 ")
+
+
+def test_nor_do_those_that_never_agree_on_tls(queue: Answering, tmp_path: Path) -> None:
+    context, files = with_keys(tmp_path)
+    with contextlib.ExitStack() as stack:
+        port = stack.enter_context(endpoint(queue, most_connections=50, **files))
+        for _ in range(300):
+            stack.enter_context(line(port))
+        started = time.monotonic()
+        assert ask(port, "GET", "/ready", context=context).status == 200
+        assert time.monotonic() - started < 2
 
 
 def test_when_all_connections_are_busy_one_more_is_told(queue: Answering) -> None:

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from privet.cli.console import LogFormat, telling
-from privet.cli.federate import ModelOption, NewRows, OtherJob, Wait, tell_reveals
+from privet.cli.federate import ModelOption, NewRows, OtherJob, tell_reveals
 from privet.cli.options import PartyOption
 from privet.cli.own_dealer import own_dealer
 from privet.data.description import DataDescription

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import logging
 import resource
+import socket
 import ssl
 import threading
 from collections.abc import Iterator
-from typing import Any, cast
+from typing import Any
 
 import uvicorn
 
@@ -25,6 +25,9 @@ from privet.web.connections import IDLE_SECONDS, Connection, Connections
 
 _OTHER_FILES = 100
 """So many files and connections are left to everything but clients."""
+_HANDSHAKES = 10
+"""So many times as many clients may be about to agree on TLS, none of them for long."""
+_HANDSHAKE_SECONDS = 5.0
 _END_SECONDS = 5
 """How long answers may take to leave, at the end."""
 
@@ -38,7 +41,6 @@ def serving_http(
     application = Application(endpoint, queue, reader, about, connections)
     config = uvicorn.Config(
         application.asgi(),
-        http=cast("Any", functools.partial(Connection, all_of_them=connections)),
         ws="none",
         lifespan="off",
         loop="asyncio",
@@ -59,7 +61,7 @@ def serving_http(
         ) from None
     with _telling_errors(tell), _listen(endpoint) as listener:
         port = int(listener.getsockname()[1])
-        server = uvicorn.Server(config)
+        server = _Server(config, connections)
 
         async def run() -> None:
             sweeping = asyncio.create_task(_sweep(connections))
@@ -77,7 +79,40 @@ def serving_http(
             thread.join()
 
 
-def _listen(endpoint: Endpoint) -> Any:
+class _Server(uvicorn.Server):
+    """A server whose connections are watched from the first moment."""
+
+    def __init__(self, config: uvicorn.Config, connections: Connections) -> None:
+        super().__init__(config)
+        self._connections = connections
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to answer."""
+
+        def connection() -> Connection:
+            return Connection(
+                config=self.config,
+                server_state=self.server_state,
+                app_state={},
+                all_of_them=self._connections,
+            )
+
+        loop, context = asyncio.get_running_loop(), self.config.ssl
+        patience = None if context is None else _HANDSHAKE_SECONDS
+        self.servers = [
+            await loop.create_server(
+                connection,
+                sock=listener,
+                ssl=context,
+                ssl_handshake_timeout=patience,
+                backlog=self.config.backlog,
+            )
+            for listener in sockets or []
+        ]
+        self.started = True
+
+
+def _listen(endpoint: Endpoint) -> socket.socket:
     try:
         return listen(endpoint.host, endpoint.port)
     except UnavailableError as error:
@@ -93,11 +128,11 @@ async def _sweep(connections: Connections) -> None:
 def _room_for(wanted: int) -> int:
     """Return how many connections this process can have, up to those that are wanted."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    enough = wanted + _OTHER_FILES
+    enough = _HANDSHAKES * wanted + _OTHER_FILES
     if soft != resource.RLIM_INFINITY and soft < enough:
-        most = enough if hard == resource.RLIM_INFINITY else min(enough, hard)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
-        return max(1, most - _OTHER_FILES)
+        soft = enough if hard == resource.RLIM_INFINITY else min(enough, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        return max(1, min(wanted, soft - _OTHER_FILES))
     return wanted
 
 

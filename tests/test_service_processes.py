@@ -9,7 +9,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,21 +20,25 @@ from privet.files.part_file import load_part
 from privet.laboratory.local_federation import LocalFederation
 from tests.federation.harness import align, change, model_of, prepare, rows, run
 from tests.federation.test_alignment import count
+from tests.federation.test_three_dealers import played
 from tests.web.asking import ask, get, post
 
 
 class Running:
     """All roles of a service as processes, whose logs are read as they come."""
 
-    def __init__(self, local: LocalFederation, **options: list[str]) -> None:
+    def __init__(
+        self, local: LocalFederation, roles: Sequence[str], options: dict[str, list[str]]
+    ) -> None:
         self.local = local
+        self.roles = roles
         self.options = options
         self.port = 0
         self.processes: dict[str, subprocess.Popen[str]] = {}
         self.events: dict[str, list[dict[str, Any]]] = {name: [] for name in local.everybody}
 
     def begin(self) -> None:
-        for name in self.local.everybody:
+        for name in self.roles:
             self.start(name)
         self.port = self.await_event(self.local.recipient, "http")["port"]
         self.await_event(self.local.recipient, "serving")
@@ -89,8 +93,10 @@ class Running:
 
 
 @contextlib.contextmanager
-def running(local: LocalFederation, **options: list[str]) -> Iterator[Running]:
-    found = Running(local, **options)
+def running(
+    local: LocalFederation, roles: Sequence[str] | None = None, **options: list[str]
+) -> Iterator[Running]:
+    found = Running(local, local.everybody if roles is None else roles, options)
     try:
         found.begin()
         yield found
@@ -157,6 +163,23 @@ def test_three_dealers_one_of_whom_is_lost(tmp_path: Path) -> None:
         service.kill("dealer2")
         service.await_ready(False)
         service.start("dealer2")
+        assert service.await_ready() < 10
+        assert right(model, service.port, 4)
+        assert set(service.end().values()) == {0}
+
+
+def test_dealers_that_participants_play(tmp_path: Path) -> None:
+    """They are there as long as their participant is, and start again with it."""
+    local = played(tmp_path)
+    for ended in [local.start(name, "train") for name in local.names]:
+        _, said = ended.communicate(timeout=60)
+        assert ended.returncode == 0, said
+    model = model_of(local)
+    with running(local, local.names) as service:
+        assert right(model, service.port, 3)
+        service.kill("bank")
+        service.await_ready(False)
+        service.start("bank")
         assert service.await_ready() < 10
         assert right(model, service.port, 4)
         assert set(service.end().values()) == {0}

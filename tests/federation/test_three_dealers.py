@@ -245,9 +245,9 @@ def test_dealers_that_deal_ahead_for_other_work(tmp_path: Path) -> None:
         assert not list((local.folder / name).glob("dealt/*"))
 
 
-def test_participants_play_the_dealers(tmp_path: Path) -> None:
-    """Each in a process that it starts with itself; nobody from outside is there."""
-    local = prepare(tmp_path, tables=2, names=THREE, dealers=3)
+def played(folder: Path) -> LocalFederation:
+    """Return a federation whose participants play the dealers, each starting one with itself."""
+    local = prepare(folder, tables=2, names=THREE, dealers=3)
     for dealer, player in zip(local.dealers, THREE, strict=True):
         change(local.job, (f'name = "{dealer}"', f'name = "{dealer}"\nby = "{player}"'))
         keys = local.folder / dealer
@@ -259,6 +259,12 @@ def test_participants_play_the_dealers(tmp_path: Path) -> None:
                 "[data]",
             ),
         )
+    return local
+
+
+def test_participants_play_the_dealers(tmp_path: Path) -> None:
+    """Each in a process of its own; nobody from outside is there."""
+    local = played(tmp_path)
     for verb in ("train", "predict"):
         running = {name: local.start(name, verb) for name in THREE}
         for name, process in running.items():

@@ -12,7 +12,7 @@ import typer
 
 from privet.cli.console import LogFormat, telling
 from privet.cli.federate import ModelOption, NewRows, OtherJob, tell_reveals
-from privet.cli.options import PartyOption
+from privet.cli.options import PartyOption, Wait
 from privet.cli.own_dealer import own_dealer
 from privet.data.description import DataDescription
 from privet.errors import PeerError, UnavailableError

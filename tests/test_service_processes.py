@@ -143,6 +143,7 @@ def test_whoever_is_killed_comes_back(trained: LocalFederation) -> None:
             assert right(model, service.port, number)
         told = get(service.port, "/health")[1]
         assert (told["sessions"], told["lost"]) == (3, 2)
+        assert told["meetings"] >= 3
         assert told["peers"] == {"bank": True, "dealer": True}
         service.kill("shop")
         service.start("shop")
@@ -336,6 +337,16 @@ def test_the_endpoint_is_described_in_the_participants_file(tmp_path: Path) -> N
         shown = {"Authorization": "Bearer 0123456789abcdef"}
         assert post(service.port, {"ids": ["1-1"]}, **shown)[0] == 200
         assert post(service.port, {"ids": ["1-1"] * 2}, **shown)[0] == 413
+        columns = rows(1).columns[:, [1]].copy()
+        columns[4] += 5.0  # another value than the shop's table has
+        given = {"id": "1-1", "d": columns[3, 0], "e": columns[4, 0]}
+        _, answer = post(service.port, {"rows": [given]}, **shown)
+        predicted = model_of(local).predict(columns)[0]
+        assert answer["probabilities"][0][1] == pytest.approx(predicted, abs=1e-3)
+        _, described = get(service.port, "/openapi.json", **shown)
+        body = described["paths"]["/predict"]["post"]["requestBody"]["content"]
+        row = body["application/json"]["schema"]["properties"]["rows"]["items"]
+        assert row["required"] == ["id", "d", "e"]
         assert set(service.end().values()) == {0}
 
 

@@ -76,8 +76,11 @@ def serve(
         endpoint = own.endpoint.at(http) if is_recipient else own.endpoint
         queue = None
         if is_recipient:
-            explains = agreed.explain is not None
-            queue = RequestQueue(explains=explains, most_waiting=endpoint.most_waiting)
+            queue = RequestQueue(
+                explains=agreed.explain is not None,
+                most_waiting=endpoint.most_waiting,
+                peers=[n for n in (*agreed.names, *agreed.dealer_names) if n != own.name],
+            )
         server: Server | None = None
 
         def session(seat: Seat) -> None:

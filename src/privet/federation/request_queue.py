@@ -95,8 +95,10 @@ class Served:
     bytes_received: int = 0
     """From them."""
     bytes_from_dealer: int = 0
+    meetings: int = 0
+    """How often the others were to be met."""
     sessions: int = 0
-    """How often all participants were met."""
+    """How often all of them were, and agreed."""
     lost: int = 0
     """How many of these ended before the service did."""
     models: int = 0
@@ -114,12 +116,18 @@ class Served:
 class RequestQueue:
     """Where askers leave requests, and the participant that runs the protocol takes them."""
 
-    def __init__(self, *, explains: bool = False, most_waiting: int = MOST_WAITING) -> None:
+    def __init__(
+        self,
+        *,
+        explains: bool = False,
+        most_waiting: int = MOST_WAITING,
+        peers: Iterable[str] = (),
+    ) -> None:
         self.explains = explains
         """Whether explanations may be asked for."""
         self.served = Served()
         self.started = time.time()
-        self.peers: dict[str, bool] = {}
+        self.peers: dict[str, bool] = dict.fromkeys(peers, False)
         """Everybody else that takes part, and whether we are connected."""
         self.model = ""
         """The name of the model that predicts."""

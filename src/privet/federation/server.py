@@ -49,6 +49,8 @@ class Server:
         """
         reason = "the service has ended"
         self.revealed = []
+        if self._queue is not None:
+            self._queue.served.meetings += 1
         try:
             self._session(seat)
         except PrivetError as error:

@@ -41,6 +41,7 @@ class Connections:
             if slowest is connection:
                 connection.hang_up(HTTPStatus.TOO_MANY_REQUESTS, "too many ask at once")
             else:
+                self.has_come(slowest)
                 slowest.hang_up(HTTPStatus.REQUEST_TIMEOUT, "others wait: send requests faster")
         self.wait_for(connection, RECEIVE_SECONDS)
 

@@ -76,6 +76,7 @@ def exposition(queue: RequestQueue, latencies: Latencies, connections: int) -> s
             *("privet_dealer_bytes_total", "counter", "Received from dealers."),
             served.bytes_from_dealer,
         ),
+        ("privet_meetings_total", "counter", "Attempts to meet the others.", served.meetings),
         ("privet_reconnections_total", "counter", "Sessions after the first.", sessions),
         ("privet_lost_sessions_total", "counter", "Sessions that ended early.", served.lost),
         ("privet_model_changes_total", "counter", "Models that replaced another.", served.models),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
+import os
 import signal
 import subprocess
 import threading
@@ -355,3 +356,21 @@ def test_nobody_else_is_let_in_without_a_token(trained: LocalFederation) -> None
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)  # noqa: S603
     assert ended.returncode == 3
     assert "token: 0.0.0.0:0 can be asked from other machines" in ended.stderr
+
+
+def test_without_the_endpoints_packages_the_recipient_is_told_what_to_install(
+    trained: LocalFederation, tmp_path: Path
+) -> None:
+    (tmp_path / "uvicorn.py").write_text("raise ModuleNotFoundError(name='uvicorn')\n")
+    path = f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
+    ended = subprocess.run(  # noqa: S603
+        trained.command("shop", "serve", "--http=127.0.0.1:0"),
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert ended.returncode == 6
+    assert "uvicorn, which the endpoint needs, is not installed" in ended.stderr
+    assert "pip install 'privet[serve]'" in ended.stderr

@@ -241,15 +241,19 @@ def test_a_service_explains_to_who_asks(tmp_path: Path, aligned: bool) -> None:
         align(local)
     run(local, "train").checked()
     service = Service(local, explains=True)
-    with endpoint(service.queue) as port:
+    encoders = load_part(local.part("shop")).encoders
+    with endpoint(service.queue, encoders=encoders) as port:
         plain = post(port, {"ids": ["1-17", "1-10"]})[1]
         status, answer = post(port, {"ids": ["1-17", "1-10"], "explain": True})
+        own = {"id": "1-17", "d": rows(1).columns[3, 17], "e": rows(1).columns[4, 17]}
+        _, of_row = post(port, {"rows": [own], "explain": True})
         status_of_unknown, _ = post(port, {"ids": ["1-17", "moon"], "explain": True})
     service.queue.close("the test is over")
     reveals = service.ended().checked()["bank"]
     assert (status, status_of_unknown) == (200, 404)
     assert answer["probabilities"] == plain["probabilities"]
     assert "contributions" not in plain
+    assert of_row["contributions"] == {k: v[:1] for k, v in answer["contributions"].items()}
     exact = explain(service.model, rows(1).columns[:, [17, 10]])
     assert list(answer["contributions"]) == list("abcde")
     shown = np.array(list(answer["contributions"].values()))
@@ -257,8 +261,9 @@ def test_a_service_explains_to_who_asks(tmp_path: Path, aligned: bool) -> None:
     score = np.array(answer["base"]) + shown.sum(axis=0)
     assert sigmoid(score) == pytest.approx([pair[1] for pair in answer["probabilities"]], abs=1e-12)
     (told,) = [reveal for reveal in reveals if reveal.what == "contributions and base"]
-    # Of two rows, and of the one that is known in the last request; the base with each batch.
-    assert (told.to, told.count) == (["shop"], 5 * (2 + 1) + 2)
+    # Of two rows, one that was given, and the one that is known in the last request; the base with
+    # each batch.
+    assert (told.to, told.count) == (["shop"], 5 * (2 + 1 + 1) + 3)
 
 
 def test_of_requests_that_are_taken_together_each_gets_what_it_asks_for(

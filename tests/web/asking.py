@@ -37,6 +37,7 @@ def endpoint(
     about: dict[str, Any] | None = None,
     parts: Sequence[str] = ("id",),
     tell: Tell = _fail,
+    encoders: Sequence[Encoder] = ENCODERS,
     **terms: Any,
 ) -> Iterator[int]:
     """Have an endpoint on some free port, which has no errors to tell, or tells somebody."""
@@ -46,7 +47,7 @@ def endpoint(
         said.most_rows,
         queue.explains,
         described=DataDescription(path="table.csv", decimal=","),
-        encoders=lambda: ENCODERS,
+        encoders=lambda: encoders,
     )
     with serving_http(said, queue, reader, about or {}, tell) as port:
         yield port

@@ -15,6 +15,7 @@ from privet.errors import (
     PeerFailedError,
     PeerLostError,
     PeerSilentError,
+    UnavailableError,
 )
 from privet.federation import healing
 from privet.federation.events import Event
@@ -65,6 +66,7 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
         PeerFailedError("bank", "cannot take part"),
         DisagreementError("two models"),
         CorrelationError("out of step"),
+        UnavailableError("cannot listen"),
     ],
 )
 def test_a_service_that_was_up_outlives_what_others_do(error: Exception) -> None:
@@ -84,6 +86,7 @@ def test_a_service_that_was_up_outlives_what_others_do(error: Exception) -> None
         ("", PeerFailedError("bank", "cannot take part")),
         ("met", DisagreementError("two models")),
         ("met", CorrelationError("out of step")),
+        ("", UnavailableError("cannot listen")),
         ("up", DataError("our own")),
     ],
 )

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 
-from privet.errors import CorrelationError, DisagreementError, PeerError
+from privet.errors import CorrelationError, DisagreementError, PeerError, UnavailableError
 from privet.federation.events import Event, Tell
 from privet.federation.session import Seat
 
@@ -22,6 +22,8 @@ _SHORTEST_PAUSE = 0.2
 _LONGEST_PAUSE = 4.0
 _MEETING_SECONDS = 60.0
 """How long a meeting after the first is tried before it is tried anew."""
+_OTHERS = (PeerError, DisagreementError, CorrelationError, UnavailableError)
+"""What may be over when it is tried again: of the others', or of this machine's."""
 Sit = Callable[[float], AbstractContextManager[Seat]]
 """Takes a seat, to wait for the others for so many seconds."""
 
@@ -49,7 +51,7 @@ def persist(
                 return
             up = True
             tell(Event("ended", "the recipient has ended the service; waiting for the next"))
-        except (PeerError, DisagreementError, CorrelationError) as error:
+        except _OTHERS as error:
             if seat is None:
                 raise
             up = up or seat.serving

@@ -9,6 +9,7 @@ import socket
 import ssl
 import threading
 import time
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -264,7 +265,7 @@ def with_keys(folder: Path) -> tuple[ssl.SSLContext, dict[str, Any]]:
     return context, files
 
 
-def test_tls(queue: Answering, tmp_path: Path) -> None:
+def test_tls(queue: Answering, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     context, files = with_keys(tmp_path)
     with endpoint(queue, **files) as port:
         body = b'{"ids": ["a"]}'
@@ -272,6 +273,14 @@ def test_tls(queue: Answering, tmp_path: Path) -> None:
         assert (answer.status, answer.told) == (200, {"predictions": [1.0]})
         with pytest.raises(OSError, match=r".*"):
             ask(port, "GET", "/live")
+        context.maximum_version = ssl.TLSVersion.TLSv1_2
+        assert ask(port, "GET", "/live", context=context).status == 200
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            context.minimum_version = context.maximum_version = ssl.TLSVersion.TLSv1_1
+        with pytest.raises(ssl.SSLError):
+            ask(port, "GET", "/live", context=context)
+    assert not caplog.records  # what clients do wrong is not told
     with pytest.raises(ParameterError, match="TLS takes both"):
         Endpoint(key="shop.key")
     with (

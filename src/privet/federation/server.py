@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from privet.errors import PrivetError
+from privet.errors import PeerError, PrivetError
 from privet.federation.agreement import Statement, agree_on_purpose, agree_on_rows
 from privet.federation.common_rows import alignments_of, find_common
 from privet.federation.events import Event
@@ -29,10 +29,7 @@ class Server:
     """One participant; the recipient alone has a queue of requests."""
 
     def __init__(
-        self,
-        newest: Newest,
-        folder: str | Path,
-        queue: RequestQueue | None = None,
+        self, newest: Newest, folder: str | Path, queue: RequestQueue | None = None
     ) -> None:
         """Serve what was loaded last; alignments are counted in a folder."""
         self._newest = newest
@@ -54,7 +51,9 @@ class Server:
         try:
             self._session(seat)
         except PrivetError as error:
-            reason = f"{error.peer or 'a participant'} was lost: meeting the others again"
+            reason = "not all participants are there, or agree: meeting them again"
+            if isinstance(error, PeerError) and error.peer is not None:
+                reason = f"{error.peer} was lost: meeting the others again"
             raise
         finally:
             if self._queue is not None:

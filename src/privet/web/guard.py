@@ -23,7 +23,7 @@ _MOST_ADDRESSES = 10_000
 
 
 def refusal(status: int, text: str, **headers: str) -> JSONResponse:
-    """Return a refusal that says why; a connection whose request was not read is not used again."""
+    """Return an answer that says why there is no other."""
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     return JSONResponse({"error": text}, status, named)
 

@@ -9,7 +9,7 @@ import resource
 import socket
 import ssl
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import uvicorn
@@ -28,6 +28,8 @@ _OTHER_FILES = 100
 _HANDSHAKES = 10
 """So many times as many clients may be about to agree on TLS, none of them for long."""
 _HANDSHAKE_SECONDS = 5.0
+_CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"
+"""For clients that know TLS 1.2 alone; those of TLS 1.3 are all as good."""
 _END_SECONDS = 5
 """How long answers may take to leave, at the end."""
 
@@ -51,6 +53,7 @@ def serving_http(
         timeout_graceful_shutdown=_END_SECONDS,
         ssl_certfile=endpoint.certificate,
         ssl_keyfile=endpoint.key,
+        ssl_ciphers=_CIPHERS,
     )
     try:
         config.load()
@@ -59,11 +62,14 @@ def serving_http(
             f"endpoint.certificate, endpoint.key: {endpoint.certificate} and {endpoint.key} cannot "
             f"be used: {error.strerror or error}"
         ) from None
+    if config.ssl is not None:
+        config.ssl.minimum_version = ssl.TLSVersion.TLSv1_2
     with _telling_errors(tell), _listen(endpoint) as listener:
         port = int(listener.getsockname()[1])
         server = _Server(config, connections)
 
         async def run() -> None:
+            asyncio.get_running_loop().set_exception_handler(_of_ours(tell))
             sweeping = asyncio.create_task(_sweep(connections))
             try:
                 await server.serve([listener])
@@ -134,6 +140,17 @@ def _room_for(wanted: int) -> int:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
         return max(1, min(wanted, soft - _OTHER_FILES))
     return wanted
+
+
+def _of_ours(tell: Tell) -> Callable[[asyncio.AbstractEventLoop, dict[str, Any]], None]:
+    """Return what tells errors that are not a client's: that one hangs up, or speaks no TLS."""
+
+    def handle(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        if not isinstance(error, (ssl.SSLError, ConnectionError, TimeoutError)):
+            tell(Event("http-error", f"{context.get('message')}: {error!r}"))
+
+    return handle
 
 
 @contextlib.contextmanager

@@ -84,19 +84,19 @@ class LyingChannel(SocketChannel):
             return "agreement"
         return "level" if "level" in where else "set-up"
 
-    def _send(self, link: PeerLink, array: Array, tag: int) -> None:
+    def _send(self, link: PeerLink, array: Array, tag: int, stream: int = 0) -> None:
         if self._state() == self._case.state:
             self._count += 1
             if self._count == self._case.nth + 1:
-                frame = array_header(array, link.sent, tag) + array.tobytes()
+                frame = array_header(array, link.sent[stream], tag, stream) + array.tobytes()
                 self._lie(link, frame)
-        super()._send(link, array, tag)
+        super()._send(link, array, tag, stream)
 
     def close(self, longest: float | None = None) -> None:
         if self._case.state == "goodbye":
             with self._lock:
                 link = next(iter(self._links.values()))
-                self._lie(link, array_header(_ONE, link.sent, 0) + _ONE.tobytes())
+                self._lie(link, array_header(_ONE, link.sent[0], 0) + _ONE.tobytes())
         super().close(longest)
 
     def _lie(self, link: PeerLink, frame: bytes) -> None:

@@ -100,7 +100,7 @@ def await_word(link: PeerLink) -> bytes | None:
     while not link.inbox and link.error is None:
         link.read()
         assert time.monotonic() < until, "nothing comes"
-    return link.inbox.popleft()[1].tobytes() if link.inbox else None
+    return link.inbox[0].popleft()[1].tobytes() if link.inbox else None
 
 
 def assert_connected(one: PeerLink, two: PeerLink) -> None:

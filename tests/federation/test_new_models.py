@@ -6,16 +6,23 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from privet.errors import ModelError
+from privet.errors import ModelError, PeerMisbehavedError
 from privet.federation import new_models
 from privet.federation.events import Event
+from privet.federation.messages import send
 from privet.federation.new_models import WatchedModel
 from privet.federation.served_model import ServedModel
+from privet.federation.service import OFFER, SWITCH, DealerOfService
+from privet.federation.serving import ServiceByIds
 from privet.files.part_file import load_part
+from privet.runtime.counter import Counter
+from privet.transport.channel import Channel, Expected
+from privet.transport.memory import memory_channels
 from tests.federation.harness import prepare, rows, run
 
 
@@ -83,3 +90,47 @@ def test_other_rows_are_not_for_a_service_that_aligned_them(
         assert newest().file.run == ("first" if aligned else "second")
     if aligned:
         assert "the table has other ids now; start the service anew" in told[0].text
+
+
+def following(model: ServedModel, newest: ServedModel) -> tuple[ServiceByIds, Channel]:
+    """Return what the bank runs, and the recipient's end of the line."""
+    channels = memory_channels(["bank", "shop", "dealer"])
+    service = ServiceByIds(model, model.file.job, channels["bank"], lambda: newest, None)
+    return service, channels["shop"]
+
+
+def test_a_model_is_promised_if_it_is_there(model: ServedModel) -> None:
+    newer = ServedModel(replace(model.file, run="newer"), model.frame)
+    service, shop = following(model, newer)
+    flag = Expected(np.dtype(np.uint8), (1,))
+    for name, there in ((newer.name, 1), (model.name, 0), ("moon", 0)):
+        send(shop, ["bank"], OFFER + name.encode())
+        assert service._follow()
+        assert shop.receive("bank", flag).tolist() == [there]
+    assert service.model is model  # nobody has said yet that all have it
+
+
+@pytest.mark.parametrize("promised", [False, True])
+def test_a_recipient_cannot_have_what_was_not_promised(model: ServedModel, promised: bool) -> None:
+    newer = ServedModel(replace(model.file, run="newer"), model.frame)
+    service, shop = following(model, newer)
+    if promised:
+        send(shop, ["bank"], OFFER + newer.name.encode())
+        service._follow()
+    send(shop, ["bank"], SWITCH + (b"moon" if promised else newer.name.encode()))
+    with pytest.raises(PeerMisbehavedError, match="wants a model that we did not promise") as found:
+        service._follow()
+    assert found.value.peer == "shop"
+    assert service.model is model
+
+
+@pytest.mark.parametrize(
+    "message", [SWITCH, SWITCH + b"3", SWITCH + b"3,-4", SWITCH + b"3,1234567"]
+)
+def test_a_dealer_is_told_two_numbers_of_a_new_model(model: ServedModel, message: bytes) -> None:
+    job, channels = model.file.job, memory_channels(["bank", "shop", "dealer"])
+    dealer = DealerOfService(job, channels["dealer"], 5, 1)
+    send(channels["shop"], ["dealer"], message)
+    counter: Any = Counter(2)
+    with pytest.raises(PeerMisbehavedError, match="asked for what is no number of rows"):
+        dealer(counter, None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -19,6 +20,7 @@ from privet.errors import DataError
 
 Cell = str | bool | int | float | None
 """A missing one is None."""
+_WHOLE = 1 << 63
 
 
 class GivenRows:
@@ -72,15 +74,20 @@ class GivenRows:
 def _column(name: str, cells: Sequence[Cell]) -> pa.Array:
     """Return cells as an array of the type that all of them have."""
     kinds = {type(cell) for cell in cells if cell is not None}
-    for allowed, kind in (
-        ({str}, pa.large_string()),
-        ({bool}, pa.bool_()),
-        ({int}, pa.int64()),
-        ({int, float}, pa.float64()),
-    ):
-        if kinds <= allowed:
-            try:
-                return pa.array(cells, kind)
-            except (pa.ArrowInvalid, OverflowError):
-                continue  # whole numbers that are too large for one type, and not for the next
+    if kinds <= {str}:
+        return pa.array(cells, pa.large_string())
+    if kinds == {bool}:
+        return pa.array(cells, pa.bool_())
+    if kinds == {int} and all(cell is None or abs(int(cell)) < _WHOLE for cell in cells):
+        return pa.array(cells, pa.int64())
+    if kinds <= {int, float}:
+        return pa.array([_double(cell) for cell in cells], pa.float64())
     raise DataError(f"column {name!r} mixes text, numbers and truth values: write all alike")
+
+
+def _double(cell: Cell) -> float | None:
+    """Return a number as a double; infinity, which nobody takes, if it is too large for one."""
+    try:
+        return None if cell is None else float(cell)
+    except OverflowError:
+        return math.inf

@@ -1,0 +1,74 @@
+"""Rows as JSON has them: read as the cells of a table are."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from privet.data.description import DataDescription
+from privet.data.encoder import Encoder
+from privet.data.given_rows import Cell, GivenRows
+from privet.data.kinds import Kind
+from privet.errors import DataError
+
+NUMBER = Encoder("a", Kind("number"))
+CATEGORY = Encoder("a", Kind("category"), ("3", "true"))
+ONE_HOT = Encoder("a", Kind("category", one_hot=True), ("red", "blue"))
+
+
+def given(*cells: Cell, missing: tuple[str, ...] = ()) -> GivenRows:
+    described = DataDescription(path="table.csv", missing=list(missing))
+    return GivenRows(described, [{"a": cell} for cell in cells])
+
+
+@pytest.mark.parametrize(
+    ("cells", "encoder", "expected"),
+    [
+        ((1, 2.5, None), NUMBER, [1.0, 2.5, math.nan]),
+        ((2**63, -(2**70)), NUMBER, [2.0**63, -(2.0**70)]),
+        (("1.5", "", " 7 "), NUMBER, [1.5, math.nan, 7.0]),
+        ((None, None), NUMBER, [math.nan] * 2),
+        (("3", "4", None, "NA"), CATEGORY, [0.0, 2.0, math.nan, math.nan]),
+        ((3, 4), CATEGORY, [0.0, 2.0]),
+        ((True, False), CATEGORY, [1.0, 2.0]),
+        ((True, None), Encoder("a", Kind("boolean")), [1.0, math.nan]),
+        (("31.12.1970",), Encoder("a", Kind("date", "%d.%m.%Y")), [364.0]),
+    ],
+)
+def test_cells(cells: tuple[Cell, ...], encoder: Encoder, expected: list[float]) -> None:
+    np.testing.assert_array_equal(given(*cells).features((encoder,)), [expected])
+
+
+def test_features_of_categories() -> None:
+    found = given("blue", "green", "red").features((ONE_HOT,))
+    assert found.tolist() == [[0.0, 0.0, 1.0], [1.0, 0.0, 0.0]]
+
+
+def test_what_their_owner_says_of_missing_values() -> None:
+    found = given(-999, 3, missing=("-999",)).features((NUMBER,))
+    np.testing.assert_array_equal(found, [[math.nan, 3.0]])
+
+
+@pytest.mark.parametrize(
+    ("cells", "encoder", "complaint"),
+    [
+        ((10**400,), NUMBER, "column 'a', row 1 is infinite"),
+        (("inf",), NUMBER, "column 'a', row 1 is infinite"),
+        ((1, "2"), NUMBER, "column 'a' mixes text, numbers and truth values"),
+        ((1, True), NUMBER, "column 'a' mixes text, numbers and truth values"),
+        ((1, "x"), CATEGORY, "column 'a' mixes text, numbers and truth values"),
+        ((3.5,), CATEGORY, "3.5 is a fraction"),
+        (("1", "many"), NUMBER, "column 'a', row 2: 'many' is not a number"),
+    ],
+)
+def test_cells_that_cannot_be(cells: tuple[Cell, ...], encoder: Encoder, complaint: str) -> None:
+    with pytest.raises(DataError, match=complaint):
+        given(*cells).features((encoder,))
+
+
+def test_another_model_encodes_them_anew() -> None:
+    rows = given("blue", "red")
+    assert rows.features((Encoder("a", Kind("category"), ("red", "blue")),)).tolist() == [[1, 0]]
+    assert rows.features((Encoder("a", Kind("category"), ("blue", "red")),)).tolist() == [[0, 1]]

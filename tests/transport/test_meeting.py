@@ -97,10 +97,10 @@ def send(link: PeerLink, array: npt.NDArray[np.uint8]) -> None:
 def await_word(link: PeerLink) -> bytes | None:
     """Return the next array that comes; None when the connection ends."""
     until = time.monotonic() + 5
-    while not link.inbox and link.error is None:
+    while not link.inbox[0] and link.error is None:
         link.read()
         assert time.monotonic() < until, "nothing comes"
-    return link.inbox[0].popleft()[1].tobytes() if link.inbox else None
+    return link.inbox[0].popleft()[1].tobytes() if link.inbox[0] else None
 
 
 def assert_connected(one: PeerLink, two: PeerLink) -> None:

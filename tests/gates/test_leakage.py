@@ -365,14 +365,14 @@ def test_a_correction_without_a_mask_is_caught(n: int, monkeypatch: pytest.Monke
     def deal(self: SoleDealer, value: RingArray, ring: Ring) -> Elements:
         self._next_place("derived", value.shape, ring)
         letter = Letter.of(ring, value.shape)
-        turn = self._next_turn(letter.nbytes)
+        turn = self._at.next_turn(letter.nbytes)
         self._sink.send(turn, letter.write([value]), self._tag.value)
         return Elements(value, ring)
 
     def derived(self: Party, shape: tuple[int, ...], ring: Ring) -> Share:
         self._next_place("derived", shape, ring)
         letter = Letter.of(ring, shape)
-        if self._next_turn(letter.nbytes) != self.index:
+        if self._at.next_turn(letter.nbytes) != self.index:
             return Share(ring.zeros(shape), ring)
         message = self._source.receive(letter.kind, self._tag.value, self.step_name)
         return Share(letter.read(message)[0].reshape(shape), ring)

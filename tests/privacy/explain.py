@@ -590,7 +590,7 @@ class _SolvingDealer(OneByOne):
     def deal(self, value: RingArray, ring: Ring) -> Elements:
         place = self._place
         self._place += 1
-        turn = self._next_turn(Letter.of(ring, value.shape).nbytes)
+        turn = self._at.next_turn(Letter.of(ring, value.shape).nbytes)
         others = ring.zeros(value.shape)
         for k in range(self.n_parties):
             if k != self._honest:

@@ -75,8 +75,8 @@ class Failing:
         return self.error
 
 
-def receiving(channel: Channel, peer: str) -> Failing:
-    return Failing(lambda: channel.receive(peer, DUE))
+def receiving(channel: Channel, peer: str, due: Expected = DUE) -> Failing:
+    return Failing(lambda: channel.receive(peer, due))
 
 
 @pytest.mark.parametrize("kind", ["tcp", "tls"])
@@ -209,7 +209,7 @@ def test_a_failure_in_the_middle_of_a_large_array(late: bool) -> None:
             assert receiving(bob, "ann").result().peer == "ann"
             if not late:
                 die(ann)
-        waiting = receiving(cid, "bob")
+        waiting = receiving(cid, "bob", Expected(LARGE.dtype, LARGE.shape))
         if late:
             time.sleep(_GRACE / 3)
             die(ann)

@@ -51,22 +51,25 @@ class Cursor:
         self._first = 0
         self._joining = threading.Lock()
 
-    def enter(self, name: str) -> None:
+    def enter(self, name: str, number: int | None = None) -> None:
         """Go into a step."""
         self.steps.append(name)
         self.step_name = "/".join(self.steps)
+        if number is not None:
+            self.path.append(number)
 
-    def leave(self) -> None:
+    def leave(self, number: int | None = None) -> None:
         """Go out of it."""
         self.steps.pop()
         self.step_name = "/".join(self.steps)
+        if number is not None:
+            self.path.pop()
 
     def branch(self, name: str, number: int) -> Cursor:
         """Return a cursor in a numbered step, such as a table, that depends on no other number."""
         found = Cursor(len(self._corrections))
-        found.steps = [*self.steps]
-        found.enter(name)
-        found.path = [*self.path, number]
+        found.steps, found.path = [*self.steps], [*self.path]
+        found.enter(name, number)
         found.tag = self.tag.branch(found.step_name, number)
         found._first = number % len(self._corrections)
         return found

@@ -218,7 +218,7 @@ class SoleDealer(Dealer):
         drawn = total((prg.uniform(place, value.shape, ring) for prg in self._shared), ring)
         letter = Letter.of(ring, value.shape)
         correction = letter.write([ring.subtract(value, drawn)])
-        turn = self._next_turn(letter.nbytes)
+        turn = self._at.next_turn(letter.nbytes)
         self._in_order(partial(self._sink.send, turn, correction, self._tag.value))
         return Elements(value, ring)
 

@@ -90,7 +90,7 @@ class OneOfThree(Dealer):
         shapes = [mask.shape for mask in masks]
         shape = recipe.shape(*shapes)
         place = self._next_place("derived", shape, ring)
-        turn = self._next_turn(Letter.of(ring, shape).nbytes)
+        turn = self._at.next_turn(Letter.of(ring, shape).nbytes)
         talk, outline = _Roles(self), recipe.shared(ring, *shapes)
         parts = [_parts(mask) for mask in masks]
         if talk.role == CLIENT:

@@ -125,23 +125,18 @@ class Runtime(ABC):
         """
         outer = self._at
         assert number is None or outer.path or number >= self._forgotten, "it was left for good"
-        apart = number is not None and not outer.path
-        if number is not None and apart:
-            self._at = outer.branch(name, number)
+        if number is None or outer.path:
+            outer.enter(name, number)
         else:
-            outer.enter(name)
-            if number is not None:
-                outer.path.append(number)
+            self._at = outer.branch(name, number)
         started = time.perf_counter()
         yield  # after an error there is no going on, and its message wants the step it was in
         self.meter.seconds[self.step_name] += time.perf_counter() - started
-        if apart:
+        if self._at is outer:
+            outer.leave(number)
+        else:
             outer.join(self._at)
             self._at = outer
-        else:
-            outer.leave()
-            if number is not None:
-                outer.path.pop()
 
     def step_again(self, name: str) -> contextlib.AbstractContextManager[None]:
         """Name a step that is done any number of times, and number it by how often it was."""
@@ -276,10 +271,6 @@ class Runtime(ABC):
     def _dealers_turn(self, role: int) -> int:
         """Return which of three dealers has a role: another one with every table, or batch."""
         return ((self._path[0] if self._path else 0) + role) % 3
-
-    def _next_turn(self, nbytes: int) -> int:
-        """Return who gets the next correction."""
-        return self._at.next_turn(nbytes)
 
 
 class Blind(Runtime):

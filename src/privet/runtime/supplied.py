@@ -44,7 +44,7 @@ class Supplied(Runtime):
         place = self._next_place("derived", shape, ring)
         part = self._shared.uniform(place, shape, ring)
         letter = Letter.of(ring, shape)
-        if self._next_turn(letter.nbytes) == self.index:
+        if self._at.next_turn(letter.nbytes) == self.index:
             sender = self._dealers_turn(SECOND) if self._dealers > 1 else 0
             message = self._source.receive(letter.kind, self._tag.value, self.step_name, sender)
             traffic = self.meter.offline[self.step_name]

@@ -73,6 +73,29 @@ def test_dealt_ahead(dealers: int) -> None:
     assert (model.bucket == reference.bucket).all()
 
 
+@pytest.mark.parametrize("classes", [2, 3])
+def test_weights(classes: int) -> None:
+    """Of a classification: derivatives are masked once before they are weighted, and once after."""
+    x = columns(4)
+    label = np.digitize(x[0] + x[1], np.linspace(-0.5, 0.5, classes - 1)).astype(float)
+    weight = np.random.default_rng(2).uniform(0.2, 3.0, len(label))
+    params = Params(
+        task="classification", classes=classes, tables=2, depth=3, buckets=8, masks="lattice"
+    )
+    parties = bucketed(x, [2, 2], 8)
+    reference = train(parties, label, params, weight=weight)
+    due: list[Estimate] = []
+    federated = train_federated(
+        parties, label, params, "masked", weight=weight, on_estimate=due.append
+    )
+    model = join(federated.parts)
+    assert due[0].masks == "lattice"
+    assert (model.feature == reference.feature).all()
+    assert (model.bucket == reference.bucket).all()
+    assert np.abs(model.leaf_values - reference.leaf_values).max() < 2.0**-12
+    assert metered(federated) == (due[0].rounds, due[0].online, due[0].offline)
+
+
 TERMS: list[dict[str, Any]] = [
     {"min_child_weight": 4.0, "min_gain": 0.1},
     {"colsample": 0.5, "seed": 3},
@@ -216,9 +239,9 @@ def test_what_is_refused(terms: dict[str, Any], said: str) -> None:
     assert auto.plan(100_000).errors == 0
 
 
-def test_weights_are_refused() -> None:
+def test_weights_of_a_regression_are_refused() -> None:
     weighted = replace(federation("regression", 100, 2, masks="lattice"), weighted=True)
-    with pytest.raises(ParameterError, match="no lattice masks with weights: leave one"):
+    with pytest.raises(ParameterError, match="no lattice masks with a regression's weights: leave"):
         weighted.plan(100_000)
     assert replace(weighted, params=Params(task="regression")).plan(100_000).errors == 0
 

@@ -16,10 +16,8 @@ _FEW_ROWS = 1 << 15
 """Up to so many rows there is little to be saved, and masks are uniform."""
 _WORTH = 2
 """By what factor lattice masks must be less effort to be chosen, since they need to assume more."""
-
 _PRODUCTS = 100
 """So many take as long as a byte does at 100 Mbit/s."""
-
 _FROM_FILE = 8
 """How many times as long they take with a matrix that does not fit memory."""
 
@@ -61,6 +59,6 @@ def _effort(suite: type[Suite], plan: Plan, n_parties: int) -> float:
 
 def _in_the_way(plan: Plan) -> str:
     """Return the term that lattice masks do not go with, if any."""
-    if plan.weighted:
-        return "weights"
+    if plan.weighted and plan.objective.unit_curvature:
+        return "a regression's weights"
     return "subsample" if plan.n_drawn < plan.n_samples else ""

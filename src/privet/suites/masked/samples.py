@@ -197,9 +197,9 @@ class Samples(Functions):
         runtime, n_samples = self._runtime, self._plan.n_drawn
         with runtime.step("loss"):
             residual, fraction = self._residual
-            lifted = [signed_lift(runtime, residual, shift=self._scales.units.g_more)]
-            if self._weights is not None:
-                lifted.append(signed_lift(runtime, self._masked[0]))
+            lifted = [] if self._weights is None else [signed_lift(runtime, residual)]
+            more = self._scales.units.g_more
+            lifted.append(signed_lift(runtime, self._masked[0], shift=more))
             squares = polynomial(runtime, lifted, [(1, (0, len(lifted) - 1))])
             # The sum, divided by a power of two near N, and later by what is left.
             bits = fraction + self._scales.units.g_bits + n_samples.bit_length() - LOSS_BITS

@@ -22,6 +22,7 @@ from tests.privacy.cases import (
     THREE,
     mirror,
     other_label,
+    other_weights,
     training,
     twins,
     twins_trained,
@@ -68,6 +69,18 @@ def test_training_with_other_labels(task: str) -> None:
     session = perform(program, data, Randomness("labels"))
     found = explain(session, 2, changed(other_label, twins)(data[-1]))
     check_inverse(session, found, 2)
+
+
+@pytest.mark.usefixtures("as_uniform")
+@pytest.mark.parametrize("honest", [0, 1])
+def test_training_with_weights(honest: int) -> None:
+    """Other columns; and, of the label's holder, other weights."""
+    program, data = training(
+        "masked", "classification", 2, honest, tables=1, weighted=True, chosen=LATTICE
+    )
+    session = perform(program, data, Randomness("weights"))
+    changes = [twins, mirror] + ([other_weights] if honest == 1 else [])
+    explain(session, honest, changed(*changes)(data[honest]))
 
 
 @pytest.mark.usefixtures("as_uniform")

@@ -45,10 +45,10 @@ class Doubt(IntEnum):
 
     NONE = 0
     """It hung up without a word, fell silent or misbehaved."""
-    TORN = 1
-    """Its connection broke off in the middle, where its last words may have been lost."""
-    ITS_OWN = 2
+    ITS_OWN = 1
     """It said that it ended by itself."""
+    TORN = 2
+    """Its connection broke off in the middle, where its last words may have been lost."""
     BLAMES = 3
     """It said that it lost somebody else."""
 

@@ -60,6 +60,7 @@ class SocketChannel(Channel):
         """Held by whoever looks at the links; all are told when something has moved."""
         self._pumping = False
         self._closed = threading.Event()
+        self._failure: PeerError | None = None
         self._leaving = False
         self._unread: set[PeerLink] = set()
         self._showed_life = time.monotonic()
@@ -88,18 +89,9 @@ class SocketChannel(Channel):
         with self._lock:
             return self._receive(self._links[peer], expected, tag, stream)
 
-    def exchange(
-        self, arrays: Mapping[str, Array], expected: Mapping[str, Expected], tag: int = 0
-    ) -> dict[str, Array]:
-        """Send arrays to some peers and return what comes from some: one round."""
-        with self._lock:
-            for peer, array in arrays.items():
-                self._send(self._links[peer], array, tag)
-            return {p: self._receive(self._links[p], due, tag) for p, due in expected.items()}
-
     def _send(self, link: PeerLink, array: Array, tag: int, stream: int = 0) -> None:
         if self._closed.is_set():
-            raise PeerLostError(link.peer, f"this channel is closed{self._at()}", self.where())
+            self._refuse(link.peer)
         if link.error is not None:
             self._give_up()
         link.queue_array(array, tag, stream)
@@ -192,7 +184,7 @@ class SocketChannel(Channel):
         pause = min(1.0, self.deadline / 5)
         while not ready():
             if self._closed.is_set():
-                raise PeerLostError(None, f"this channel is closed{self._at()}", self.where())
+                self._refuse(None)
             self._pump(pause)
             if ready():
                 return
@@ -220,9 +212,16 @@ class SocketChannel(Channel):
     def _fail(self, error: PeerError, link: PeerLink, blamed: int = 0) -> NoReturn:
         teller = name_tag(link.peer)
         if not self._closed.is_set():
+            self._failure = error
             self._tell(blamed or teller, teller)
             self._hang_up()
         raise error from None
+
+    def _refuse(self, peer: str | None) -> NoReturn:
+        """Raise why nothing is carried any more: to every thread the same."""
+        if self._failure is not None:
+            raise type(self._failure)(self._failure.peer, self._failure.problem, self._failure.step)
+        raise PeerLostError(peer, f"this channel is closed{self._at()}", self.where())
 
     def _tell(self, culprit: int, teller: int) -> None:
         """Tell the peers whom we lost; but the culprit itself, who told us so."""

@@ -88,6 +88,7 @@ class Samples(Functions):
         self._residual: tuple[Masked, int]
         """First derivatives without weights, and their fraction bits."""
         self._products = Products(runtime, indicators)
+        """Of the current table and level."""
         self._unchecked: Masked | None = None
         """Scores that a series was evaluated at."""
         self._weights: Weights | None = None
@@ -120,7 +121,7 @@ class Samples(Functions):
         self._rows = draw.rows
         if plan.draws:
             self._drawn = self._indicators.of(*draw)
-            self._products = Products(runtime, self._drawn)
+        self._products = Products(runtime, self._drawn)
         score, target = score[:, draw.rows], target[:, draw.rows]
         with runtime.step("gradients"):
             found = plan.objective.derivatives_on_shares(

@@ -1,0 +1,81 @@
+"""Tables dealt at once are the same as one after the other, whatever a training asks for."""
+
+from __future__ import annotations
+
+import random
+import time
+from typing import Any
+
+import pytest
+
+from privet.arithmetic.prg import Place
+from privet.arithmetic.rings import Ring
+from privet.boosting.federation import Federation, train
+from privet.boosting.model import Feature
+from privet.runtime import dealer as dealer_module
+from privet.runtime.correlations import Sink
+from privet.runtime.dealer import SoleDealer
+from privet.terms.params import Params
+from privet.transport.channel import Array
+
+PARTIES = ("ann", "bob")
+ROWS, TABLES = 90, 4
+
+
+class _Sent(Sink):
+    """What participants are sent, from seeds that are always the same."""
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[int, int, bytes]] = []
+
+    def start(self) -> tuple[str, Any]:
+        return "dealing", [bytes([k] * 32) for k in range(len(PARTIES))]
+
+    def send(self, party: int, array: Array, tag: int) -> None:
+        self.sent.append((party, tag, array.tobytes()))
+
+    def close(self, tag: int) -> None:
+        self.sent.append((-1, tag, b""))
+
+
+class _Hesitant(SoleDealer):
+    """A dealer that waits a moment before many a draw, so that its threads take turns."""
+
+    def _next_place(self, kind: str, shape: tuple[int, ...], ring: Ring) -> Place:
+        place = super()._next_place(kind, shape, ring)
+        if random.Random(str(place)).random() < 0.3:
+            time.sleep(0.0005)
+        return place
+
+
+def dealt(params: Params, at_once: int, monkeypatch: pytest.MonkeyPatch, **terms: Any) -> Any:
+    monkeypatch.setattr(dealer_module, "AT_ONCE", at_once)
+    features = tuple(Feature(f"x{k}", PARTIES[k % 2]) for k in range(4))
+    federation = Federation("masked", params, PARTIES, features, 1, 8, **terms)
+    sink = _Sent()
+    dealer = _Hesitant(len(PARTIES), sink)
+    train(dealer, federation, federation.plan(ROWS), None)
+    dealer.close()
+    return sink.sent
+
+
+@pytest.mark.parametrize("task", ["regression", "classification"])
+@pytest.mark.parametrize(
+    ("chosen", "terms"),
+    [
+        ({}, {}),
+        ({"masks": "lattice"}, {}),
+        ({"validation": 0.2}, {"reveal_loss": True, "reveal_gain": True}),
+        ({"subsample": 0.5, "colsample": 0.5}, {"explains": True}),
+        ({"min_child_weight": 2.0, "min_gain": 0.1}, {"monotone": (1, 0, -1, 0)}),
+        ({}, {"weighted": True}),
+    ],
+    ids=["plain", "lattice", "watched", "drawn", "constrained", "weighted"],
+)
+def test_the_same_is_dealt(
+    task: str, chosen: Any, terms: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    params = Params(task=task, tables=TABLES, depth=2, buckets=4, **chosen)
+    one, four = (dealt(params, count, monkeypatch, **terms) for count in (1, 4))
+    assert len(one) > 20 * TABLES
+    assert one == four

@@ -9,7 +9,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
@@ -114,19 +114,22 @@ def main() -> int:
     started = time.perf_counter()
     chaos = Chaos(arguments.interruptions, arguments.seed)
     federations = list(chaos.deals())
-    with ThreadPoolExecutor(arguments.at_once) as pool:
-        for done in [pool.submit(chaos.suffer, *each) for each in federations]:
-            done.result()
-    figures: Figures = {
-        "federations": len(federations),
-        "at_once": arguments.at_once,
-        "seed": arguments.seed,
-        "run_seconds": time.perf_counter() - started,
-        "interruptions": chaos.figures(),
-    }
     command = f"python -m benchmarks.chaos --interruptions {arguments.interruptions}"
     path = results(not arguments.keep) / f"{NAME}.json"
-    print(wrapped(section(keep(path, figures, f"{command} --at-once {arguments.at_once}"))))
+    with ThreadPoolExecutor(arguments.at_once) as pool:
+        waiting = [pool.submit(chaos.suffer, *each) for each in federations]
+        for count, done in enumerate(as_completed(waiting), 1):
+            done.result()
+            figures: Figures = {
+                "federations": count,
+                "at_once": arguments.at_once,
+                "seed": arguments.seed,
+                "run_seconds": time.perf_counter() - started,
+                "interruptions": chaos.figures(),
+            }
+            # After each of them: who is interrupted itself has not worked in vain.
+            figures = keep(path, figures, f"{command} --at-once {arguments.at_once}")
+    print(wrapped(section(figures)))
     return any(row["problems"] for row in figures["interruptions"])
 
 

@@ -14,11 +14,13 @@ import numpy as np
 import pytest
 
 from privet.boosting.estimate import estimate
+from privet.boosting.federation import TrainingState
 from privet.boosting.model import Model
 from privet.data.reader import read_frame
 from privet.errors import DisagreementError, ModelError, ParameterError, PeerError, UnavailableError
 from privet.federation.events import Event
 from privet.federation.ids import compare_ids
+from privet.files.checkpoint import Checkpoints
 from privet.files.job import Job
 from privet.files.part_file import load_part
 from privet.laboratory.local_federation import LocalFederation, free_ports
@@ -272,6 +274,26 @@ def test_one_killed_between_its_last_checkpoint_and_its_part(tmp_path: Path) -> 
     done = last_common(local)
     found = run(local, "train").checked()
     assert found["shop"][0].resumed_from == done
+    assert same_tests(model_of(local), plain_model(local))
+
+
+def test_one_killed_before_its_last_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The others are done: they keep the stages before, until they know that all have the last."""
+    local = prepare(tmp_path)
+    save = Checkpoints.save
+
+    def fail_at_last(self: Checkpoints, state: TrainingState, run: str) -> None:
+        if "shop" in str(self._folder) and state.part.n_tables == 3:
+            raise KilledError
+        save(self, state, run)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Checkpoints, "save", fail_at_last)
+        run(local, "train")
+    assert last_common(local) == 2
+    assert run(local, "train").checked()["bank"][0].resumed_from == 2
     assert same_tests(model_of(local), plain_model(local))
 
 

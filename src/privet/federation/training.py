@@ -92,6 +92,7 @@ def _train(party: PartyFile, seat: Seat, restart: bool) -> tuple[PartyReport, Pa
             record = run_party(
                 program, index, job.names, own.data, channel, source, dealers=job.dealer_names
             )
+            record.result = program.end(record.result)
         else:
             record = program.nothing_left()
     # Everybody has said goodbye, so everybody has its last checkpoint.
@@ -166,8 +167,12 @@ class _Training:
             keeping=self._keeping,
         )
         validated = validate(runtime, self._federation, self._plan, trained, data)
-        run = self._own.checkpoints.end(trained.tables, self._length)
-        return Ended(trained, run, validated)
+        return Ended(trained, "", validated)
+
+    def end(self, ended: Ended) -> Ended:
+        """Keep the last checkpoint alone, once everybody has said goodbye, and so has its own."""
+        run = self._own.checkpoints.end(ended.trained.tables, self._length)
+        return ended._replace(run=run)
 
     def keep(self, keeper: Keeper) -> None:
         """Agree with the others whose indicators are used again, and keep those that are not."""
@@ -180,9 +185,9 @@ class _Training:
         tables, run = self._agreement.stage
         state = self._own.state(self._agreement.stage)
         assert state is not None
+        self._channel.close()
         if self._own.checkpoints.stages():
             self._own.checkpoints.end(tables, self._length)
-        self._channel.close()
         ended = Ended(Trained(tables, state.part, state.losses), run)
         return Record(ended, Meter(), Ledger(), peak_rss_mb())
 

@@ -34,7 +34,7 @@ def test_a_value_is_frozen() -> None:
         ("buckets", 257, "less than or equal to 256"),
         ("l2", 0.0, "greater than 0"),
         ("l2", math.inf, "finite"),
-        ("learning_rate", 0.0, "greater than 0"),
+        ("learning_rate", 0.0, "greater than or equal to 0.000000001"),
         ("learning_rate", 1.5, "less than or equal to 1"),
         ("learning_rate", math.nan, "finite"),
         ("base_score", math.nan, "finite"),

@@ -196,7 +196,8 @@ def test_a_dealer_that_stays_is_not_held_by_those_who_freeze(tmp_path: Path) -> 
         await_event(dealer, "connected")
         start = time.monotonic()
         failed = await_event(dealer, "failed")
-        assert (failed["peer"], failed["step"]) == ("bank", "agreement")
+        assert failed["peer"] in ("bank", "shop")
+        assert failed["step"] == "agreement"
         assert "nothing heard from it for 10 s" in failed["error"]
         assert time.monotonic() - start < 2 * SECONDS
         await_event(dealer, "listening")

@@ -53,6 +53,8 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> LocalFederation:
             assert (running[name].returncode, last["event"], last["code"]) == (7, "error", 7)
             assert "bank" in last["text"]
             assert last["peer"] in {*local.everybody} - {name}
+            if name == "dealer" and last["step"] is None:
+                continue  # it had dealt all tables, and what was left to do was to send them
             assert f"at step '{last['step']}'" in last["text"]
         assert time.monotonic() - killed < 10
     finally:

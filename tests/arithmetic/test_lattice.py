@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import scipy.fft
 
+from privet.arithmetic import cores
 from privet.arithmetic import lattice as module
 from privet.arithmetic.lattice import (
     DEGREE,
@@ -72,7 +73,8 @@ def test_errors(bits: int) -> None:
 
 def test_errors_do_not_depend_on_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = binomial(STREAM, Place("e", (), 0), (2, 1000), WIDE)
-    monkeypatch.setattr(module, "_DRAWN", 77)
+    cut = cores.blocks
+    monkeypatch.setattr(cores, "blocks", lambda count, size=77: cut(count, size))
     assert (whole == binomial(STREAM, Place("e", (), 0), (2, 1000), WIDE)).all()
 
 

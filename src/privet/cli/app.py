@@ -48,6 +48,9 @@ def main() -> None:
         text = Text.assemble(("error: ", "bold red"), str(error))
         Console(stderr=True).print(text, soft_wrap=True)
         sys.exit(error.exit_code)
+    finally:  # what is done is done: a signal that comes too late must not say otherwise
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, signal.SIG_IGN)
 
 
 def _show_version(wanted: bool) -> None:

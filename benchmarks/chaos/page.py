@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator
 
 from benchmarks.chaos.strike import ACTIONS, PHASES
@@ -9,6 +10,8 @@ from benchmarks.evidence.kept import Figures, where
 from benchmarks.evidence.markdown import table
 
 NAME = "chaos"
+_LONGEST = 160
+"""Characters of a problem that the page shows; the rest is in the file."""
 
 
 def section(figures: Figures) -> Iterator[str]:
@@ -39,5 +42,5 @@ def section(figures: Figures) -> Iterator[str]:
     yield from table(head, body)
     for row in rows:
         for problem in row["problems"]:
-            yield f"- {row['what']}: {problem}"
+            yield f"- {row['what']}: {textwrap.shorten(problem, _LONGEST)}"
     yield ""

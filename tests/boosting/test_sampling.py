@@ -97,6 +97,23 @@ def test_it_has_the_tests_of_the_reference(
     assert (train(parties, label, unsampled).leaf_values != plain.leaf_values).any()
 
 
+@pytest.mark.parametrize("subsample", [0.1, 0.04, 0.01])
+@pytest.mark.parametrize("task", TASKS)
+def test_few_of_many_rows(task: str, subsample: float) -> None:
+    """Sums of second derivatives have room for all rows, those of first ones for what is drawn."""
+    rng = np.random.default_rng(3)
+    x = rng.normal(size=(4, 3000))
+    label = 2 * x[0] + x[1]
+    if task == "classification":
+        label = (label > 0).astype(float)
+    params = Params(task=task, tables=3, depth=2, buckets=8, subsample=subsample)
+    parties = bucketed(x, [2, 2], 8)
+    plain, model = train(parties, label, params), train(parties, label, params, "masked")
+    assert (model.feature == plain.feature).all()
+    assert (model.bucket == plain.bucket).all()
+    assert np.abs(model.leaf_values - plain.leaf_values).max() < 1e-4
+
+
 def test_several_classes() -> None:
     x = columns(6)
     score = label_of(x, "regression")

@@ -145,6 +145,8 @@ class Units:
             g_limit += (most_noise(plan) >> g_more) + 1 + plan.errors
         rounding = 0 if counts else n_samples + 2 * h_slack
         width = (h_limit + rounding).bit_length() + 1
+        if not counts:
+            bits = max(bits, width)  # the widest ring, though few rows may be drawn for a table
         if plan.errors:
             check_bits(plan, max(bits + g_more, width + h_more))
         return cls(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -19,6 +20,15 @@ settings.register_profile("privet", deadline=None, derandomize="CI" in os.enviro
 settings.load_profile("privet")
 
 _FILES = {"california": "california_housing.csv.gz", "credit": "credit_default.csv.gz"}
+
+
+@pytest.fixture(autouse=True)
+def signals() -> Iterator[None]:
+    """Undo what a whole command, run in this process, does to signals as it ends."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 @pytest.fixture(scope="session")

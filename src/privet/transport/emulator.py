@@ -166,5 +166,5 @@ def emulate(routes: Sequence[Route], links: Sequence[Link]) -> Any:
     try:
         yield process
     finally:
-        process.terminate()
+        process.kill()  # it has nothing to end, and may have been started to ignore signals
         process.join()

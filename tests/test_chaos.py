@@ -18,9 +18,7 @@ from tests.federation.harness import prepare, rows, run
 from tests.federation.test_training import plain_model
 
 STRIKES = [
-    Strike("gathering", "kill", ("shop",)),
     Strike("tables", "cut", ("bank",), table=4),
-    Strike("end", "terminate", ("shop", "dealer"), table=12),
     Strike("prediction", "kill", ("dealer",)),
 ]
 

@@ -251,12 +251,9 @@ class Scales:
 
     @property
     def sigmoid_bits(self) -> int:
-        """Fraction bits of the sigmoid: of 64 bits, those that go leave derivatives.
-
-        First ones, but where few rows are drawn for a table: second ones are summed as if all were.
-        """
-        units = self.units
-        return 64 - max(units.g_ring.bits - units.g_bits, units.h_ring.bits - units.h_bits)
+        """Fraction bits of the sigmoid: of 64 bits, those that go leave derivatives."""
+        sums = (self.units.g_ring, self.units.g_bits), (self.units.h_ring, self.units.h_bits)
+        return 64 - max(ring.bits - fraction for ring, fraction in sums)
 
     @property
     def leaf_value(self) -> tuple[int, int, Fraction]:

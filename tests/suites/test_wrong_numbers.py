@@ -151,15 +151,15 @@ def test_much_l2_is_nothing_wrong(l2: float) -> None:
 
 def test_scores_beyond_what_the_sigmoid_is_right_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """Everybody's scores are moved after the first table, to just below the bound and above it."""
-    place = "privet.suites.masked.samples.Samples.add_leaves"
-    original = _function("privet.suites.masked.samples.Samples").add_leaves
+    place = "privet.suites.masked.samples.Samples.leaves"
+    original = _function("privet.suites.masked.samples.Samples").leaves
 
     def moved(to: float) -> Any:
-        def patched(self: Any, scores: Share, values: Masked) -> Share:
-            start = scores.ring.zeros(scores.shape)
-            start[0, 7] = scores.ring.array(round(to * 2**26))
-            found: Share = original(self, scores, values)
-            added: Share = self._runtime.public(start, scores.ring)
+        def patched(self: Any, values: Masked) -> Share:
+            found: Share = original(self, values)
+            start = found.ring.zeros(found.shape)
+            start[0, 7] = found.ring.array(round(to * 2**26))
+            added: Share = self._runtime.public(start, found.ring)
             return found + added
 
         return patched

@@ -218,8 +218,7 @@ def train(
             suite.setup()
     if state is not None and not keep:
         assert state.part.n_tables == done
-        ring = suite.scores.ring
-        suite.scores = Share(state.scores.astype(ring.dtype), ring)
+        suite.resume(state.scores)
     part, thresholds = None, {}
     if data is not None:
         columns = data.columns
@@ -236,8 +235,7 @@ def train(
         if part is not None:
             part = part.extended(replace(table, leaf_values=leaves), thresholds)
             if on_state is not None:
-                scores = suite.scores.part.astype(np.uint64)
-                on_state(TrainingState(part, scores, loss, tuple(watch.losses)))
+                on_state(TrainingState(part, suite.keep_scores(), loss, tuple(watch.losses)))
         runtime.progress(number + 1)
 
     while not keep:

@@ -19,7 +19,8 @@ from privet.boosting.part import GUARD_BITS, LabelUnit, ModelPart
 from privet.boosting.reasons import Explanation
 from privet.gates.rounding import round_off
 from privet.runtime.runtime import Runtime
-from privet.suites.suite import AppliedTests, Groups, start_share
+from privet.suites.start import start_share
+from privet.suites.suite import AppliedTests, Groups
 from privet.terms.objective import Objective
 from privet.terms.plan import ExplainBy
 

@@ -9,14 +9,14 @@ from fractions import Fraction
 from typing import ClassVar
 
 import numpy as np
+import numpy.typing as npt
 
 from privet.arithmetic.fixed_point import FixedPoint
-from privet.arithmetic.rings import Z64, Ring, RingArray
+from privet.arithmetic.rings import RingArray
 from privet.arithmetic.shares import Share
 from privet.arrays import BucketArray, FloatArray, IndexArray
 from privet.errors import ParameterError
 from privet.gates.indicators import Published, Shelf
-from privet.gates.outcomes import owned_share
 from privet.runtime.runtime import Runtime
 from privet.terms.cuts import Cuts
 from privet.terms.plan import Plan
@@ -133,9 +133,6 @@ class Suite(ABC):
     """Whether it publishes masked indicators, which can be kept for another training."""
     cuts: ClassVar[tuple[Cuts, ...]] = ("hidden",)
     """What may be told of the numbers of cuts; the first, unless a job says otherwise."""
-    scores: Share
-    """Our share of the scores of all rows, (K, n_rows), from `setup` on. Whoever goes on with an
-    earlier training puts those that it ended with here."""
 
     def __init__(self, runtime: Runtime, plan: Plan, data: OwnData) -> None:
         self.runtime = runtime
@@ -201,6 +198,17 @@ class Suite(ABC):
     def train_table(self, number: int) -> TrainedTable:
         """Train one more table after so many, and add its leaf values to the samples' scores."""
 
+    @abstractmethod
+    def keep_scores(self) -> npt.NDArray[np.uint64]:
+        """Return our share of the scores of all rows, (K, n_rows), to go on from later.
+
+        Those of rows that workers work on are kept by these, and are not among them.
+        """
+
+    @abstractmethod
+    def resume(self, scores: npt.NDArray[np.uint64]) -> None:
+        """Go on, after `setup`, with the scores that an earlier training ended with."""
+
     def loss_of(self, revealed: RingArray) -> float:
         """Return the mean squared residual that a table's revealed loss stands for."""
         raise AssertionError(f"{type(self).__name__} reveals no loss")
@@ -258,20 +266,6 @@ class Suite(ABC):
         """
         raise AssertionError(f"{cls.__name__} explains nothing")
 
-    def _share_target(self, ring: Ring = Z64) -> Share:
-        """Share what the scores of training rows are compared with: (K, N)."""
-        plan, target = self.plan, self.data.target
-        encoded = None if target is None else self.encoding.encode(target[:, : plan.n_samples])
-        shape = (plan.objective.outputs, plan.n_samples)
-        if encoded is not None:
-            encoded = encoded.astype(ring.dtype)
-        return self.runtime.share(encoded, plan.ownership.active, shape, ring)
-
-    def _start_scores(self, ring: Ring = Z64) -> Share:
-        """Return a share of the scores that all rows start from, (K, n_rows), to be masked."""
-        shape = (self.plan.objective.outputs, self.plan.n_rows)
-        return start_share(self.runtime, self.data.start, self.encoding, shape, ring)
-
 
 def refuse_lacks(
     suite: type[Suite], protocol: str, asked: Mapping[str, object], where: str = ""
@@ -281,20 +275,3 @@ def refuse_lacks(
         ability, lack = ABILITIES[key]
         if wanted and not getattr(suite, ability):
             raise ParameterError(f"{where}{key}: the protocol {protocol} {lack}; use masked")
-
-
-def start_share(
-    runtime: Runtime,
-    start: FloatArray | None,
-    encoding: FixedPoint,
-    shape: tuple[int, int],
-    ring: Ring,
-) -> Share:
-    """Return a share of scores (K, N) that all start alike, from what the label's holder has: (K,).
-
-    Nobody else knows where, and nothing is sent. To be masked.
-    """
-    own = None
-    if start is not None:
-        own = np.broadcast_to(encoding.encode(start).astype(ring.dtype)[:, None], shape)
-    return owned_share(runtime, own, shape, ring)

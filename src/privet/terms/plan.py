@@ -12,6 +12,7 @@ from privet.terms.draws import Draw, draw, draw_features, drawn_rows
 from privet.terms.monotone import Monotone
 from privet.terms.objective import Objective
 from privet.terms.params import Params
+from privet.terms.shards import Shard, cut_rows
 from privet.terms.validation import check_patience
 
 _Row = TypeVar("_Row")
@@ -69,6 +70,8 @@ class Plan:
     importances_by: ExplainBy | None = None
     """By what the label's holder learns how much scores of validation rows owe to features, if it
     does."""
+    shards: int = 1
+    """In how many parts rows are worked on, each by a group of workers of its own."""
 
     def __post_init__(self) -> None:
         check_patience(self.params, self.n_validation)
@@ -121,6 +124,10 @@ class Plan:
         if self.n_drawn < self.n_samples:
             return "subsample"
         return "monotone" if any(self.monotone) else None
+
+    def cut(self) -> list[Shard]:
+        """Return the parts that rows are worked on in."""
+        return cut_rows(self.n_samples, self.n_validation, self.shards)
 
     def draw(self, table: int) -> Draw:
         """Return the rows and features that a table is trained on."""

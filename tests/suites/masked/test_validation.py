@@ -19,7 +19,7 @@ from privet.boosting.validation import stand_ins
 from privet.errors import DataError, ParameterError, ResultError
 from privet.runtime.counter import Cost
 from privet.runtime.roles import DEALER
-from privet.suites.masked.validation import Validation
+from privet.suites.masked.suite import MaskedSuite
 from privet.terms.params import Params
 from tests.boosting.test_federation import N, bucketed, columns, label_of, trial, within
 from tests.runtime.harness import check_count, measured, play
@@ -136,7 +136,7 @@ def test_training_stops_with_the_best_tables(
 ) -> None:
     """Also where the dealer has dealt for all tables: the rest of its files is left."""
     losses = iter([0.5, 0.4, 0.45, 0.6, 0.1])
-    monkeypatch.setattr(Validation, "loss_of", lambda *_: next(losses))
+    monkeypatch.setattr(MaskedSuite, "validation_loss_of", lambda *_: next(losses))
     parties, label, params = watched(task, tables=9, patience=2)
     found = train_federated(
         parties, label, params, "masked", ahead=ahead, new_columns=None, network="memory"

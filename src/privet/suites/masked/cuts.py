@@ -29,6 +29,7 @@ from privet.suites.masked.gains import Gains, told_drop
 from privet.suites.masked.leaves import leaf_values
 from privet.suites.masked.monotone import constrained_scores, rises
 from privet.suites.masked.reciprocal import classify, normalised, reciprocal, scaled
+from privet.suites.masked.row_masks import in_units
 from privet.suites.masked.samples import Sums, siblings
 from privet.suites.masked.scales import SQUARE_BITS, Scales
 from privet.suites.masked.tournament import best
@@ -94,6 +95,8 @@ class Cuts:
         Without a total they are counts, and that is the number of samples.
         """
         runtime, scales, n_samples = self._runtime, self._scales, self._plan.n_samples
+        left = in_units(runtime, scales.units, 1, left)
+        total = None if total is None else in_units(runtime, scales.units, 1, total)
         with runtime.step("root"):
             if total is None:
                 whole = n_samples << scales.units.h_bits
@@ -204,12 +207,14 @@ class Cuts:
 
     def _mask_sums(self, sums: Sums) -> None:
         """Mask what is new of the sums, and find the rest: they are kept for the next level."""
-        runtime, parents = self._runtime, (self._g, self._h)
+        runtime, scales, parents = self._runtime, self._scales, (self._g, self._h)
+        g = [in_units(runtime, scales.units, 0, x) for x in sums.g]
         if sums.h is None:
             assert self._root is not None
-            self._g, self._h = self._with_nothing(*mask(runtime, *sums.g)), self._root.h
+            self._g, self._h = self._with_nothing(*mask(runtime, *g)), self._root.h
             return
-        left_g, total_g, left_h, total_h = mask(runtime, *sums.g, *sums.h)
+        h = [in_units(runtime, scales.units, 1, x) for x in sums.h]
+        left_g, total_g, left_h, total_h = mask(runtime, *g, *h)
         self._g = self._with_nothing(left_g, total_g)
         self._h = self._with_nothing(left_h, total_h)
         if parents[0] is not None and parents[1] is not None:

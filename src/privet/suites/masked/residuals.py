@@ -22,18 +22,29 @@ _FINE = 9
 """Fraction bits that residuals are squared with: what they lose is a part of what is allowed."""
 
 
-def squares_room(runtime: Runtime, plan: Plan, units: Units, residuals: Masked) -> list[Share]:
-    """Return by how much squares are within their bounds, to be masked: none is negative.
+def sums_of_squares(runtime: Runtime, plan: Plan, units: Units, residuals: Masked) -> list[Share]:
+    """Return the sums of squares of residuals that are to be within bounds, over Z64.
 
-    An array over Z64, or nothing where there is nothing to check.
+    None, where there is nothing to check.
 
     Cost: no opening; corrections of a lifted value and its square for each row and bound.
     """
-    rooms = []
-    for drop, limit in bounds_of_squares(plan, units):
+    found = []
+    for drop, _ in bounds_of_squares(plan, units):
         lifted = signed_lift(runtime, residuals, shift=drop + units.g_more)
-        total = polynomial(runtime, [lifted], [(1, (0, 0))]).sum()
-        rooms.append(runtime.public(Z64.array(limit), Z64) - total)
+        found.append(polynomial(runtime, [lifted], [(1, (0, 0))]).sum())
+    return found
+
+
+def squares_room(runtime: Runtime, plan: Plan, units: Units, sums: list[Share]) -> list[Share]:
+    """Return by how much such sums are within their bounds, to be masked: none is negative.
+
+    An array, or nothing where there is nothing to check.
+    """
+    rooms = [
+        runtime.public(Z64.array(limit), Z64) - total
+        for (_, limit), total in zip(bounds_of_squares(plan, units), sums, strict=True)
+    ]
     return [stack(rooms)] if rooms else []
 
 

@@ -18,6 +18,7 @@ from privet.gates.masked import Masked, Meanwhile, mask
 from privet.gates.shrink import shrink
 from privet.gates.truncate import drop_bits
 from privet.runtime.runtime import Runtime
+from privet.suites.masked.units import Units
 from privet.terms.objective import SharedReal
 from privet.terms.plan import Plan
 
@@ -30,8 +31,8 @@ LASTING_SEED = _seed("that lasts")
 """Of the polynomials wherever masked indicators are kept: public, and nobody chose it."""
 
 
-def lattice_of(runtime: Runtime, plan: Plan, ring: Ring) -> Lattice | None:
-    """Return the public polynomials of a training with lattice masks.
+def lattice_of(runtime: Runtime, plan: Plan, rows: int, ring: Ring) -> Lattice | None:
+    """Return the public polynomials of so many rows of a training with lattice masks.
 
     They are new with every dealing. But where masked indicators are kept, which are made of them,
     they are the same for ever.
@@ -39,7 +40,7 @@ def lattice_of(runtime: Runtime, plan: Plan, ring: Ring) -> Lattice | None:
     if not plan.errors:
         return None
     seed = LASTING_SEED if plan.kept is not None else _seed(f"of {runtime.dealing_name}")
-    return Lattice(seed, plan.n_samples, ring.bits)
+    return Lattice(seed, rows, ring.bits)
 
 
 class RowMasks:
@@ -88,3 +89,10 @@ def narrowed(
         bits.append(guard)
         rings.append(ring)
     return shrink.later(*rows, bits=bits, rings=rings, meanwhile=meanwhile)
+
+
+def in_units(runtime: Runtime, units: Units, derivative: int, sums: Share) -> Share:
+    """Return sums of rows' first or second derivatives, (0, 1), without rows' additional bits."""
+    if derivative == 0:
+        return drop_bits(runtime, sums, units.g_more, units.g_ring)
+    return drop_bits(runtime, sums, units.h_more, units.h_ring)

@@ -1,6 +1,7 @@
-"""What is done sample by sample: derivatives, sums up to the cuts, splits, and scores.
+"""What is done sample by sample: derivatives, sums up to the cuts, splits, and leaves.
 
-This half sees rows and no score of a cut. It hands sums to `cuts`, and gets a test, or leaf values.
+This half sees rows and no score of a cut: all of them, or those of a shard. Its sums go up to
+`cuts`, and a test or leaf values come down (`rows`).
 """
 
 from __future__ import annotations
@@ -21,10 +22,9 @@ from privet.gates.masked import Masked, combine, constant, mask_one, signed_lift
 from privet.gates.outcomes import keep, leaf_lookup, owned_share
 from privet.gates.polynomial import polynomial
 from privet.gates.sigmoid_series import LARGEST_SCORE, SCORE_BITS, sigmoid_series
-from privet.gates.truncate import drop_bits
 from privet.runtime.runtime import Runtime
 from privet.suites.masked.bounds import Bounds
-from privet.suites.masked.residuals import squares_room
+from privet.suites.masked.residuals import sums_of_squares
 from privet.suites.masked.row_masks import RowMasks, narrowed
 from privet.suites.masked.scales import Scales
 from privet.suites.masked.weights import Weights
@@ -32,9 +32,8 @@ from privet.suites.suite import OwnData
 from privet.terms.draws import Draw
 from privet.terms.objective import Functions, SharedReal
 from privet.terms.plan import Plan
+from privet.terms.shards import Shard
 
-LOSS_BITS = 16
-"""Fraction bits of a revealed loss."""
 SCORE_WIDTH = 10
 """Bits on which scores are compared with the largest: to a sixteenth."""
 
@@ -42,7 +41,8 @@ SCORE_WIDTH = 10
 class Sums(NamedTuple):
     """Of first and second derivatives: left of every cut, (C, K, nodes), and in all, (K, nodes).
 
-    Of the root, or of left children: a right child's are its parent's less its left sibling's.
+    Of the root, or of left children: a right child's are its parent's less its left sibling's. In
+    the rings of rows, whose additional bits they lose together (`cuts`).
     """
 
     g: tuple[Share, Share]
@@ -59,12 +59,13 @@ class _Nodes(NamedTuple):
 
 
 class Samples(Functions):
-    """The samples of one training, table by table."""
+    """The samples of one training, or of a shard of it, table by table."""
 
     def __init__(
         self,
         runtime: Runtime,
         plan: Plan,
+        shard: Shard,
         scales: Scales,
         data: OwnData,
         indicators: Indicators,
@@ -73,6 +74,7 @@ class Samples(Functions):
         self._runtime = runtime
         self._masks = RowMasks(runtime, lattice)
         self._plan = plan
+        self._shard = shard
         self._scales = scales
         self._data = data
         self._indicators = indicators
@@ -80,13 +82,13 @@ class Samples(Functions):
         """Of the current table."""
         self._drawn = indicators
         """Of the rows and features that the current table is trained on."""
-        self._rows: Indices = slice(plan.n_samples)
+        self._rows: Indices = slice(shard.n_samples)
         """The rows that take part in the sums of the current table."""
         self._nodes: _Nodes | None = None
         self._outcomes: list[Masked] = []
         self._masked: list[Masked] = []
-        self._residual: tuple[Masked, int]
-        """First derivatives without weights, and their fraction bits."""
+        self._residual: Masked
+        """First derivatives without weights."""
         self._products = Products(runtime, indicators)
         """Of the current table and level."""
         self._unchecked: Masked | None = None
@@ -118,11 +120,11 @@ class Samples(Functions):
         """
         runtime, plan, units = self._runtime, self._plan, self._scales.units
         self._nodes, self._outcomes = None, []
-        self._rows = draw.rows
+        self._rows = rows = self._shard.drawn(draw.rows)
         if plan.draws:
-            self._drawn = self._indicators.of(*draw)
+            self._drawn = self._indicators.of(rows, draw.features)
         self._products = Products(runtime, self._drawn)
-        score, target = score[:, draw.rows], target[:, draw.rows]
+        score, target = score[:, rows], target[:, rows]
         with runtime.step("gradients"):
             found = plan.objective.derivatives_on_shares(
                 self, SharedReal(score, SCORE_BITS), SharedReal(target, SCORE_BITS)
@@ -131,11 +133,11 @@ class Samples(Functions):
             if self._weights is None:
                 opening = self._masks.narrowed(derivatives, units.rows, self._products.begin)
                 self._masked = self._with_scores_checked(opening)
-                self._residual = (self._masked[0], units.g_bits)
+                self._residual = self._masked[0]
             else:
                 finer = units.unweighted
                 masked = self._with_scores_checked(narrowed(runtime, derivatives, finer))
-                self._residual = (masked[0], finer[0][0])
+                self._residual = masked[0]
                 with runtime.step("weights"):
                     weighted = [
                         self._weights.times(x, bits, self._rows)
@@ -144,7 +146,6 @@ class Samples(Functions):
                     opening = self._masks.narrowed(weighted, units.rows, self._products.begin)
                     self._masked = alone(runtime, opening)
             if self._curvature is not None:
-                rows = self._rows if self._weights is not None else slice(None)
                 self._masked.append(self._curvature.map(lambda a: a[:, :, rows]))
 
     def _with_scores_checked(self, opening: Later[list[Masked]]) -> list[Masked]:
@@ -161,8 +162,8 @@ class Samples(Functions):
 
     def _ones(self) -> Masked:
         """Return second derivatives that everybody knows: (K, 1, N)."""
-        (bits, ring), plan = self._scales.units.rows[1], self._plan
-        ones = np.full((plan.objective.outputs, 1, plan.n_drawn), 1 << bits, dtype=ring.dtype)
+        (bits, ring), outputs = self._scales.units.rows[1], self._plan.objective.outputs
+        ones = np.full((outputs, 1, self._shard.n_samples), 1 << bits, dtype=ring.dtype)
         return constant(self._runtime, ones, ring)
 
     def root_curvature(self) -> tuple[Share, Share | None]:
@@ -173,8 +174,8 @@ class Samples(Functions):
         h = self._curvature
         assert h is not None
         (left,) = histogram(self._runtime, self._products, h.map(lambda a: a[:, 0]))
-        left = self._of_rows(left.reshape(*left.shape, 1), 1)
-        return left, None if h.constant else self._of_rows(h.share(self._runtime).sum(2), 1)
+        total = None if h.constant else h.share(self._runtime).sum(2)
+        return left.reshape(*left.shape, 1), total
 
     def sigmoid(self, score: SharedReal) -> tuple[SharedReal, SharedReal]:
         """Return the sigmoid and its derivative, by a series: one opening of 4 bytes a score.
@@ -189,27 +190,15 @@ class Samples(Functions):
         return SharedReal(both[0], bits), SharedReal(both[1], bits)
 
     def squared_residuals(self) -> Share:
-        """Return the mean square of residuals, as LOSS_BITS fraction bits of one number.
+        """Return the sum of squared residuals, weighted if samples are, over Z64: (1,)."""
+        runtime = self._runtime
+        lifted = [] if self._weights is None else [signed_lift(runtime, self._residual)]
+        lifted.append(signed_lift(runtime, self._masked[0], shift=self._scales.units.g_more))
+        return polynomial(runtime, lifted, [(1, (0, len(lifted) - 1))]).sum().reshape(1)
 
-        Rounded before it is revealed: its low bits would say more than anybody agreed to.
-
-        Cost: one opening of one element.
-        """
-        runtime, n_samples = self._runtime, self._plan.n_drawn
-        with runtime.step("loss"):
-            residual, fraction = self._residual
-            lifted = [] if self._weights is None else [signed_lift(runtime, residual)]
-            more = self._scales.units.g_more
-            lifted.append(signed_lift(runtime, self._masked[0], shift=more))
-            squares = polynomial(runtime, lifted, [(1, (0, len(lifted) - 1))])
-            # The sum, divided by a power of two near N, and later by what is left.
-            bits = fraction + self._scales.units.g_bits + n_samples.bit_length() - LOSS_BITS
-            total = mask_one(runtime, squares.sum().reshape(1))
-            return polynomial(runtime, [signed_lift(runtime, total, shift=bits)], [(1, (0,))])
-
-    def room(self) -> list[Share]:
-        """Return by how much the first derivatives of the root are within what units assume."""
-        return squares_room(self._runtime, self._plan, self._scales.units, self._masked[0])
+    def checked_squares(self) -> list[Share]:
+        """Return the sums of squares that must not be larger than units assume, if any."""
+        return sums_of_squares(self._runtime, self._plan, self._scales.units, self._masked[0])
 
     def sums(self) -> Sums:
         """Return the sums of the root, or of left children.
@@ -224,23 +213,13 @@ class Samples(Functions):
             flat = [x.map(lambda a: a.reshape(outputs * nodes, -1)) for x in vectors]
             found = histogram(runtime, self._products, *flat)
         sums = [
-            (
-                self._of_rows(left.reshape(len(left), outputs, nodes), k),
-                self._of_rows(x.share(runtime).sum(2), k),
-            )
-            for k, (left, x) in enumerate(zip(found, vectors, strict=True))
+            (left.reshape(len(left), outputs, nodes), x.share(runtime).sum(2))
+            for left, x in zip(found, vectors, strict=True)
         ]
         if parent is not None:
             g, h = siblings(parent.g, g, axis=1), siblings(parent.h, h, axis=1)
         self._nodes = _Nodes(g, h)
         return Sums(sums[0], sums[1] if len(sums) == 2 else None)
-
-    def _of_rows(self, sums: Share, derivative: int) -> Share:
-        """Return sums of first or second derivatives, (0, 1), in the units of sums."""
-        units = self._scales.units
-        if derivative == 0:
-            return drop_bits(self._runtime, sums, units.g_more, units.g_ring)
-        return drop_bits(self._runtime, sums, units.h_more, units.h_ring)
 
     def outcome(self, feature: int, bucket: int) -> Share:
         """Return a share of the outcomes of a test, which its owner knows: (n_rows,), to be masked.
@@ -250,7 +229,7 @@ class Samples(Functions):
         own = None
         if bucket >= 0 and feature in self._data.buckets:
             own = (self._data.buckets[feature] > bucket).astype(np.uint8)
-        return owned_share(self._runtime, own, (self._plan.n_rows,), Z1)
+        return owned_share(self._runtime, own, (self._shard.n_rows,), Z1)
 
     def split(self, fails: Masked) -> None:
         """Split all nodes by the masked outcomes of their samples: left children are masked.
@@ -271,11 +250,11 @@ class Samples(Functions):
         """Remember the outcomes of a level, for leaf values to be looked up by."""
         self._outcomes.append(fails)
 
-    def add_leaves(self, scores: Share, values: Masked) -> Share:
-        """Return scores with the values, (K, 2^D), of the leaves that rows reach."""
+    def leaves(self, values: Masked) -> Share:
+        """Return the values, (K, 2^D), of the leaves that rows reach: (K, n_rows)."""
         outcomes = combine(stack, *self._outcomes)
         self._outcomes = []
-        return scores + leaf_lookup(self._runtime, outcomes, values)
+        return leaf_lookup(self._runtime, outcomes, values)
 
 
 def _rows(x: Share) -> Share:

@@ -7,6 +7,7 @@ import math
 from fractions import Fraction
 
 import numpy as np
+import numpy.typing as npt
 
 from privet.arithmetic.fixed_point import FixedPoint
 from privet.arithmetic.lattice import DEGREE, Lattice, SmallProducts
@@ -15,9 +16,10 @@ from privet.arithmetic.rings import Z1, Z64, RingArray
 from privet.arithmetic.shares import Share
 from privet.arrays import FloatArray, IndexArray, Indices
 from privet.errors import ParameterError
-from privet.gates.indicators import Published, publish
+from privet.gates.indicators import Published
 from privet.gates.masked import mask, mask_one, signed_lift
 from privet.gates.outcomes import leaf_lookup, owned_share
+from privet.gates.polynomial import polynomial
 from privet.gates.reciprocal_series import reciprocal_series
 from privet.gates.sigmoid_series import LARGEST_SCORE, SCORE_BITS, coefficients
 from privet.gates.softplus_series import softplus_coefficients
@@ -31,12 +33,12 @@ from privet.suites.masked.importances import mean_absolute
 from privet.suites.masked.masks import settle_masks
 from privet.suites.masked.monotone import RiseScale, in_order
 from privet.suites.masked.reciprocal import scaled
-from privet.suites.masked.row_masks import LASTING_SEED, lattice_of
-from privet.suites.masked.samples import LOSS_BITS, Samples
+from privet.suites.masked.residuals import squares_room
+from privet.suites.masked.row_masks import LASTING_SEED
+from privet.suites.masked.rows import OwnRows, Rows, TableRows, published_ring
 from privet.suites.masked.scales import Scales
 from privet.suites.masked.tournament import stages
-from privet.suites.masked.validation import Validation
-from privet.suites.masked.weights import Weights
+from privet.suites.masked.validation import LOSS_BITS, loss_of, mean_loss
 from privet.suites.suite import AppliedTests, Groups, OwnData, Reasons, Suite, TrainedTable
 from privet.terms.plan import Plan
 
@@ -60,7 +62,10 @@ class MaskedSuite(Suite):
 
     def __init__(self, runtime: Runtime, plan: Plan, data: OwnData) -> None:
         super().__init__(runtime, plan, data)
-        self._scales = Scales.of(plan)
+        self._scales = scales = Scales.of(plan)
+        (shard,) = plan.cut()
+        self._rows: Rows = OwnRows(runtime, plan, shard, scales, data)
+        self._cuts = Cuts(runtime, plan, scales, data.min_gain)
 
     @classmethod
     def check(cls, plan: Plan) -> None:
@@ -93,7 +98,7 @@ class MaskedSuite(Suite):
     @classmethod
     def published(cls, plan: Plan) -> Published:
         """Return the widest ring of rows, and a column for each, unless masks are lattice ones."""
-        ring = max((ring for _, ring in Scales.of(plan).units.rows), key=lambda ring: ring.bits)
+        ring = published_ring(Scales.of(plan))
         if not plan.errors:
             return Published(ring, plan.n_samples)
         return Published(ring, DEGREE, f"lattice {LASTING_SEED}")
@@ -146,34 +151,10 @@ class MaskedSuite(Suite):
         }
 
     def setup(self) -> None:
-        """Share the label, and publish every feature's masked indicators."""
-        runtime, plan, scales = self.runtime, self.plan, self._scales
-        # The sigmoid's values have 64 bits, and targets are subtracted from them.
-        self._target = self._share_target(scales.score_ring if scales.proven else Z64)
-        self.scores = self._start_scores(scales.score_ring)
-        ring = self.published(plan).ring
-        lattice = lattice_of(runtime, plan, ring)
-        indicators = publish(
-            runtime,
-            {j: rows[: plan.n_samples] for j, rows in self.data.buckets.items()},
-            plan.ownership.features,
-            self.data.shelf,
-            cuts=plan.cuts,
-            n_samples=plan.n_samples,
-            ring=ring,
-            kept=plan.kept,
-            lattice=lattice,
-        )
-        self._samples = Samples(runtime, plan, scales, self.data, indicators, lattice)
-        self._cuts = Cuts(runtime, plan, scales, self.data.min_gain)
-        if plan.n_validation:
-            self._validation = Validation(runtime, plan, self.data)
-        if plan.weighted:
-            with runtime.step("weights"):
-                weights = Weights(runtime, scales.units, self.data.weight, plan.n_samples)
-                self._samples.weigh(weights)
-        if plan.objective.unit_curvature and not plan.draws:
-            self._cuts.keep_root(*self._samples.root_curvature())
+        """Share labels and indicators, and divide by what is the same in all tables."""
+        self._rows.setup()
+        if self.plan.objective.unit_curvature and not self.plan.draws:
+            self._cuts.keep_root(*self._rows.root_curvature())
 
     def train_table(self, number: int) -> TrainedTable:
         """Train a table: at each level sums go up to the cuts, and a test comes down."""
@@ -181,25 +162,21 @@ class MaskedSuite(Suite):
         depth = plan.params.depth
         features = np.zeros(depth, dtype=np.intp)
         buckets = np.full(depth, -1, dtype=np.intp)
-        draw, bounds = plan.draw(number), Bounds(runtime)
-        samples = self._samples.begin_table(bounds, draw, self._target, self.scores)
-        loss = samples.squared_residuals() if plan.reveal_loss else None
-        room = samples.room()
-        cuts = self._cuts.begin_table(bounds, draw, first=number == 0)
+        bounds = Bounds(runtime)
+        rows = self._rows.begin_table(number, bounds)
+        loss = self._mean_square(rows) if plan.reveal_loss else None
+        room = squares_room(runtime, plan, self._scales.units, rows.checked_squares())
+        cuts = self._cuts.begin_table(bounds, plan.draw(number), first=number == 0)
         for level in range(depth):
             with runtime.step("level", level):
-                test = cuts.best_test(samples.sums())
+                test = cuts.best_test(rows.sums(level))
                 features[level], buckets[level] = test
                 with runtime.step("split"):
-                    outcome = samples.outcome(*test)
                     if level + 1 < depth:
-                        fails = mask_one(runtime, outcome)
-                        samples.split(fails)
+                        rows.split(level, test)
                     else:
-                        fails, chosen, *residuals = mask(
-                            runtime, outcome, cuts.chosen(*test), *room
-                        )
-                    samples.remember(fails)
+                        masking = mask.later(cuts.chosen(*test), *room)
+                        chosen, *residuals = rows.split_last(level, test, masking)
         values = cuts.leaf_values(chosen, residuals)
         if plan.monotone:
             with runtime.step("order"):
@@ -207,10 +184,25 @@ class MaskedSuite(Suite):
                 signs[buckets == plan.params.candidates] = 0  # where nothing is tested
                 values = in_order(runtime, values, signs.tolist())
         with runtime.step("update"):
-            self.scores = samples.add_leaves(self.scores, values)
+            rows.add_leaves(values)
             leaves = signed_lift(runtime, values).share(runtime)
         told = plan.reveal_gain and runtime.index == plan.ownership.active
         return TrainedTable(features, buckets, leaves, loss, cuts.gains.found() if told else None)
+
+    def _mean_square(self, rows: TableRows) -> Share:
+        """Return the mean square of residuals, as LOSS_BITS fraction bits of one number.
+
+        Rounded before it is revealed: its low bits would say more than anybody agreed to.
+
+        Cost: one opening of one element.
+        """
+        runtime, units, n_samples = self.runtime, self._scales.units, self.plan.n_drawn
+        fraction = units.unweighted[0][0] if self.plan.weighted else units.g_bits
+        with runtime.step("loss"):
+            # The sum, divided by a power of two near N, and later by what is left.
+            bits = fraction + units.g_bits + n_samples.bit_length() - LOSS_BITS
+            total = mask_one(runtime, rows.squared_residuals())
+            return polynomial(runtime, [signed_lift(runtime, total, shift=bits)], [(1, (0,))])
 
     def loss_of(self, revealed: RingArray) -> float:
         """Return a mean from a sum over N divided by a power of two, in the label's own unit."""
@@ -219,13 +211,31 @@ class MaskedSuite(Suite):
         return float(revealed[0]) * scale / stretch**2
 
     def validation_loss(self) -> Share:
-        """Return the mean loss on validation rows."""
+        """Return the mean loss on validation rows.
+
+        1. Mask what the loss is a function of, row by row; the sum follows without an opening.
+        2. Mask the sum, and compare what must lie within bounds.
+        3. All learn that it does, or training ends. Divide the sum by a power of two, exactly.
+
+        Cost: three openings, of 4 bytes a score and, in the others, of ten bits or so.
+        """
         with self.runtime.step("validation"):
-            return self._validation.loss(self.scores[:, self.plan.n_samples :])
+            bounds = Bounds(self.runtime)
+            total, bits = self._rows.validation_total(bounds)
+            return mean_loss(self.runtime, self.plan, bounds, total, bits)
 
     def validation_loss_of(self, revealed: RingArray) -> float:
         """Return the mean that it stands for."""
-        return self._validation.loss_of(revealed)
+        return loss_of(self.plan, revealed)
+
+    def keep_scores(self) -> npt.NDArray[np.uint64]:
+        """Return our share of the scores, unless workers keep them."""
+        return self._rows.keep_scores()
+
+    def resume(self, scores: npt.NDArray[np.uint64]) -> None:
+        """Go on with the scores that an earlier training ended with; workers have their own."""
+        if isinstance(self._rows, OwnRows):
+            self._rows.resume(scores)
 
     @classmethod
     def infer(cls, runtime: Runtime, tests: AppliedTests, leaf_values: Share) -> Share:

@@ -7,6 +7,7 @@ compared with never leaves its holder, but for the label of a classification, ma
 from __future__ import annotations
 
 from copy import copy
+from typing import NamedTuple
 
 from privet.arithmetic.exact import ceil_log2, floor_log2
 from privet.arithmetic.fixed_point import FixedPoint
@@ -21,11 +22,14 @@ from privet.gates.softplus_series import softplus_series
 from privet.gates.truncate import drop_bits
 from privet.runtime.runtime import Runtime
 from privet.suites.masked.bounds import Bounds
-from privet.suites.masked.samples import LOSS_BITS, SCORE_WIDTH
+from privet.suites.masked.samples import SCORE_WIDTH
 from privet.suites.suite import OwnData
 from privet.terms.objective import Losses, SharedReal
 from privet.terms.plan import Plan
+from privet.terms.shards import Shard
 
+LOSS_BITS = 16
+"""Fraction bits of a revealed loss."""
 _LARGEST_BITS = 6
 LARGEST_RESIDUAL = 1 << _LARGEST_BITS
 """In the label's unit, or twice that. A validation row's label is at most half as far from the
@@ -36,19 +40,27 @@ _LOGISTIC_BITS = 40
 _LABEL = integers_modulo(2)  # a bit, and one more for lifting
 
 
-class Validation(Losses):
-    """The validation rows of one training, table by table."""
+class Total(NamedTuple):
+    """The loss on some validation rows, added up, and what must hold of them."""
 
-    def __init__(self, runtime: Runtime, plan: Plan, data: OwnData) -> None:
+    loss: SharedReal
+    checked: Masked
+    """What must not be negative, on its leading bits."""
+    what: str
+    """What it means if it is."""
+
+
+class Validation(Losses):
+    """The validation rows of one training, or of a shard of it, table by table."""
+
+    def __init__(self, runtime: Runtime, plan: Plan, shard: Shard, data: OwnData) -> None:
         self._runtime = runtime
         self._plan = plan
         target = data.target
-        self._target = None if target is None else target[:, plan.n_samples :]
-        self._shape = (plan.objective.outputs, plan.n_validation)
+        self._target = None if target is None else target[:, shard.n_samples :]
+        self._shape = (plan.objective.outputs, shard.n_validation)
         self._scores = Share.unknown(self._shape, Z64)
-        self._checked: Masked | None = None
-        """What must not be negative, on its leading bits; and what it means if it is."""
-        self._what = ""
+        self._checked: tuple[Masked, str] | None = None
         self._label: Lifted | None = None
         if plan.objective.has_classes:
             self._label = self._masked_label()
@@ -60,42 +72,18 @@ class Validation(Losses):
             masked = mask_one(self._runtime, owned_share(self._runtime, own, self._shape, _LABEL))
             return lift(self._runtime, masked)
 
-    def loss(self, scores: Share) -> Share:
-        """Return the mean loss at these scores of validation rows, as one number.
+    def total(self, scores: Share) -> Total:
+        """Return the loss at these scores of validation rows, added up.
 
-        1. Mask what the loss is a function of, row by row; the sum follows without an opening.
-        2. Mask the sum, and compare what must lie within bounds.
-        3. All learn that it does, or training ends. Divide the sum by a power of two, exactly.
+        What it is a function of is masked, row by row; the sum follows without an opening.
 
-        Cost: three openings, of 4 bytes a score and, in the others, of ten bits or so.
+        Cost: one opening of 4 bytes a score or so.
         """
-        return self._at(scores)._loss()
-
-    def _at(self, scores: Share) -> Validation:
-        """Return ourselves after some table: several may be under way at once."""
-        found = copy(self)
-        found._scores = scores
-        return found
-
-    def _loss(self) -> Share:
-        runtime, bounds = self._runtime, Bounds(self._runtime)
-        total = self._plan.objective.loss_on_shares(self)
-        drop = self._drop(total.bits)
-        assert self._checked is not None
-        masking = mask.later(total.share.reshape(1))
-        (masked,) = bounds.check(self._checked, SCORE_WIDTH, self._what, masking)
-        rounded = masked + (1 << (drop - 1))
-        reached = bounds.settle(borrowing(rounded, drop))
-        return exact_quotient(runtime, rounded, drop, reached)
-
-    def loss_of(self, revealed: RingArray) -> float:
-        """Return the mean that such a number stands for."""
-        count = self._plan.n_validation
-        return float(revealed[0]) * 2.0 ** (floor_log2(count) - LOSS_BITS) / count
-
-    def _drop(self, bits: int) -> int:
-        """Return how many bits a sum loses: a unit is then LOSS_BITS fraction bits of the mean."""
-        return bits - LOSS_BITS + floor_log2(self._plan.n_validation)
+        at = copy(self)  # several tables may be under way at once
+        at._scores = scores
+        loss = self._plan.objective.loss_on_shares(at)
+        assert at._checked is not None
+        return Total(loss, *at._checked)
 
     def half_squares(self) -> SharedReal:
         """Return half the squared residuals, in the label's unit, which their holder knows."""
@@ -130,8 +118,32 @@ class Validation(Losses):
         return SharedReal(even.sum() + half_odd.at(bits), bits)
 
     def _check(self, room: Masked, largest: int, values: str) -> None:
-        self._checked = room
-        self._what = f"validation rows' {values} of {largest} and more in size"
+        self._checked = room, f"validation rows' {values} of {largest} and more in size"
+
+
+def check_total(bounds: Bounds, total: Total) -> Masked:
+    """Mask the sum of losses, and compare what must lie within bounds on the way: one opening."""
+    masking = mask.later(total.loss.share.reshape(1))
+    (masked,) = bounds.check(total.checked, SCORE_WIDTH, total.what, masking)
+    return masked
+
+
+def mean_loss(runtime: Runtime, plan: Plan, bounds: Bounds, total: Masked, bits: int) -> Share:
+    """Return the mean loss as one number, from a masked sum with so many fraction bits.
+
+    All learn that what was compared is within its bounds, or training ends. The sum is divided by a
+    power of two, exactly: a unit is LOSS_BITS fraction bits of the mean, then.
+    """
+    drop = bits - LOSS_BITS + floor_log2(plan.n_validation)
+    rounded = total + (1 << (drop - 1))
+    reached = bounds.settle(borrowing(rounded, drop))
+    return exact_quotient(runtime, rounded, drop, reached)
+
+
+def loss_of(plan: Plan, revealed: RingArray) -> float:
+    """Return the mean that such a number stands for."""
+    count = plan.n_validation
+    return float(revealed[0]) * 2.0 ** (floor_log2(count) - LOSS_BITS) / count
 
 
 def _residual_ring(bits: int) -> Ring:

@@ -6,6 +6,7 @@ Reference: the paper's Section V.A, Algorithm 2.
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 
 from privet.arithmetic.rings import Z64
 from privet.arithmetic.shares import Share
@@ -16,7 +17,14 @@ from privet.suites.paper.discretize import bucket_ends
 from privet.suites.paper.division import FIXED, ITERATIONS, START_BITS, reciprocal_bits
 from privet.suites.paper.infer import infer
 from privet.suites.paper.table import SortedColumns, largest_leaf, train_table
-from privet.suites.suite import AppliedTests, OwnData, Suite, TrainedTable, refuse_lacks
+from privet.suites.start import start_share, target_share
+from privet.suites.suite import (
+    AppliedTests,
+    OwnData,
+    Suite,
+    TrainedTable,
+    refuse_lacks,
+)
 from privet.terms.plan import Plan
 
 
@@ -97,8 +105,11 @@ class PaperSuite(Suite):
 
     def setup(self) -> None:
         """Share the label."""
-        self._target = self._share_target()
-        self.scores = self._start_scores()
+        plan, shape = self.plan, (self.plan.objective.outputs, self.plan.n_samples)
+        self._target = target_share(
+            self.runtime, plan.ownership.active, self.data.target, self.encoding, shape, Z64
+        )
+        self.scores = start_share(self.runtime, self.data.start, self.encoding, shape, Z64)
 
     def train_table(self, number: int) -> TrainedTable:
         """Train a table (SecTable) and add its leaf values to the scores (SecInfer)."""
@@ -106,6 +117,14 @@ class PaperSuite(Suite):
         added = infer(self.runtime, self._tests(table), table.leaf_values)
         self.scores += added.reshape(1, -1)
         return table
+
+    def keep_scores(self) -> npt.NDArray[np.uint64]:
+        """Return our share of the scores."""
+        return self.scores.part
+
+    def resume(self, scores: npt.NDArray[np.uint64]) -> None:
+        """Go on with the scores that an earlier training ended with."""
+        self.scores = Share(scores, Z64)
 
     def _tests(self, table: TrainedTable) -> AppliedTests:
         """Return a table's tests as they come out for the samples of the training."""

@@ -5,6 +5,7 @@ Reference: the paper's Algorithm 2, for any suite.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -24,6 +25,7 @@ from privet.errors import DataError, ParameterError
 from privet.gates.indicators import Shelf
 from privet.gates.rounding import divide_exactly
 from privet.gates.truncate import drop_bits
+from privet.runtime.orders import Head
 from privet.runtime.runtime import Runtime
 from privet.suites.masked.suite import MaskedSuite
 from privet.suites.paper.suite import PaperSuite
@@ -183,6 +185,7 @@ def train(
     state: TrainingState | None = None,
     on_state: Callable[[TrainingState], None] | None = None,
     keeping: Keeping | None = None,
+    workers: Sequence[Head] = (),
 ) -> Trained:
     """Train a model, and return our part of it.
 
@@ -194,7 +197,8 @@ def train(
     4. If all agreed on that: derive what features contribute to scores.
 
     After `done` tables of an earlier training, the same at all, participants go on from the `state`
-    it had then, under fresh masks. `keeping` goes with a plan that has indicators kept.
+    it had then, under fresh masks. `keeping` goes with a plan that has indicators kept, and workers
+    with one that has rows in shards: they have what the state lacks.
 
     Reveals: what the suite's `train_table` reveals; the loss to all, if they agreed on that; what
     `Watch` reveals. The numbers of cuts in the plan were told before.
@@ -206,12 +210,12 @@ def train(
         unit = state.part.unit
     elif data is not None and data.label is not None:
         unit = federation.label_unit(data.label[: plan.n_samples], data.weight, plan)
-    own = _own_data(data, unit, plan, runtime.index)
+    own = own_data(data, unit, plan, runtime.index)
     if keeping is not None:
         runtime.use_lasting(keeping.seeds)
         own = replace(own, shelf=keeping.shelf)
     watch = Watch(runtime, plan, unit, () if state is None else state.losses)
-    suite = federation.suite(runtime, plan, own)
+    suite = federation.suite(runtime, plan, own, workers)
     with runtime.step("setup"):
         keep = watch.keep(done) if done else 0
         if not keep:
@@ -241,7 +245,9 @@ def train(
     while not keep:
         # With patience, even the dealer must hear after every table whether there is another one.
         last = plan.params.tables if plan.params.patience is None else done + 1
-        runtime.each(range(done, last), train_table, plan.n_rows * plan.params.leaves)
+        # Workers do run ahead of their dealer: it need not have several tables under way.
+        size = sys.maxsize if workers else plan.n_rows * plan.params.leaves
+        runtime.each(range(done, last), train_table, size)
         done = last
         keep = watch.keep(done)
     part = None if part is None else part.truncated(keep)
@@ -268,7 +274,7 @@ def _reveal_loss(runtime: Runtime, suite: Suite, table: TrainedTable) -> float |
     return None if revealed is None else suite.loss_of(revealed)
 
 
-def _own_data(data: PartyData | None, unit: LabelUnit | None, plan: Plan, index: int) -> OwnData:
+def own_data(data: PartyData | None, unit: LabelUnit | None, plan: Plan, index: int) -> OwnData:
     """Return what we bring to the suite: nothing, as the dealer."""
     if data is None:
         return OwnData()

@@ -1,4 +1,4 @@
-"""Messages beside the protocol, of any length: what participants state to each other."""
+"""Messages beside the protocol, of any length."""
 
 from __future__ import annotations
 

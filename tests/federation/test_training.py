@@ -285,7 +285,7 @@ def test_one_killed_before_its_last_checkpoint(
     save = Checkpoints.save
 
     def fail_at_last(self: Checkpoints, state: TrainingState, run: str) -> None:
-        if "shop" in str(self._folder) and state.part.n_tables == 3:
+        if "shop" in str(self.folder) and state.part.n_tables == 3:
             raise KilledError
         save(self, state, run)
 

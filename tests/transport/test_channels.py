@@ -107,6 +107,24 @@ def test_sending_does_not_wait_for_the_receiver(channels: Channels) -> None:
     together(channels, body)
 
 
+def test_what_has_come_is_told_without_waiting(channels: Channels) -> None:
+    number = np.array([7], dtype=np.uint32)
+
+    def body(channel: Channel) -> None:
+        for peer in channel.peers:
+            channel.send(peer, number)
+        until = time.monotonic() + 10
+        while not all(channel.has_come(peer) for peer in channel.peers):
+            assert time.monotonic() < until
+            time.sleep(0.01)
+        for peer in channel.peers:
+            channel.receive(peer, expected(number))
+        assert not any(channel.has_come(peer) for peer in channel.peers)
+        channel.close()
+
+    together(channels, body)
+
+
 def test_a_view_is_sent_as_it_looks(channels: Channels) -> None:
     array = np.arange(100_000, dtype=np.uint64).reshape(100, 1000)[::2, ::3].T
 

@@ -79,6 +79,8 @@ class Federation:
     """Whether samples have weights, which the active party alone knows."""
     monotone: Monotone = ()
     """Which way scores may move as features grow, if some may not move both ways."""
+    shards: int = 1
+    """In how many parts rows are trained on."""
 
     @property
     def fraction_bits(self) -> int:
@@ -126,7 +128,9 @@ class Federation:
             cut_counts=self.cut_counts,
             kept=kept,
             monotone=settled(self.monotone, len(owners), self.params.objective),
+            shards=self.shards,
         )
+        plan.cut()  # raises, if there are more shards than rows
         return self.suite.settled(plan, len(self.parties))
 
 
@@ -197,19 +201,15 @@ def train(
     4. If all agreed on that: derive what features contribute to scores.
 
     After `done` tables of an earlier training, the same at all, participants go on from the `state`
-    it had then, under fresh masks. `keeping` goes with a plan that has indicators kept, and workers
-    with one that has rows in shards: they have what the state lacks.
+    it had then, under fresh masks. `keeping` goes with a plan that keeps indicators, workers with
+    one that has rows in shards: they have the scores.
 
     Reveals: what the suite's `train_table` reveals; the loss to all, if they agreed on that; what
     `Watch` reveals. The numbers of cuts in the plan were told before.
     """
     if plan.cut_counts is not None:
         runtime.told("numbers of cuts", len(plan.cut_counts))
-    unit = None
-    if state is not None:
-        unit = state.part.unit
-    elif data is not None and data.label is not None:
-        unit = federation.label_unit(data.label[: plan.n_samples], data.weight, plan)
+    unit = unit_of(federation, plan, data, state)
     own = own_data(data, unit, plan, runtime.index)
     if keeping is not None:
         runtime.use_lasting(keeping.seeds)
@@ -233,7 +233,7 @@ def train(
         nonlocal part
         with runtime.step("table", number):
             table = suite.train_table(number)
-            loss = _reveal_loss(runtime, suite, table)
+            loss = watch.reveal_training_loss(suite, table)
             leaves = _kept_leaves(runtime, federation, plan, table)
             watch.look(suite)
         if part is not None:
@@ -245,8 +245,7 @@ def train(
     while not keep:
         # With patience, even the dealer must hear after every table whether there is another one.
         last = plan.params.tables if plan.params.patience is None else done + 1
-        # Workers do run ahead of their dealer: it need not have several tables under way.
-        size = sys.maxsize if workers else plan.n_rows * plan.params.leaves
+        size = sys.maxsize if workers else plan.n_rows * plan.params.leaves  # workers run ahead
         runtime.each(range(done, last), train_table, size)
         done = last
         keep = watch.keep(done)
@@ -257,6 +256,15 @@ def train(
     return Trained(keep, part, tuple(watch.losses))
 
 
+def unit_of(
+    federation: Federation, plan: Plan, data: PartyData | None, state: TrainingState | None
+) -> LabelUnit | None:
+    """Return where scores start, and in which unit they are, to the label's holder; else None."""
+    if state is not None or data is None or data.label is None:
+        return None if state is None else state.part.unit
+    return federation.label_unit(data.label[: plan.n_samples], data.weight, plan)
+
+
 def _kept_leaves(
     runtime: Runtime, federation: Federation, plan: Plan, table: TrainedTable
 ) -> Share:
@@ -265,13 +273,6 @@ def _kept_leaves(
     if plan.monotone:
         return divide_exactly(runtime, table.leaf_values, drop, Z32)
     return drop_bits(runtime, table.leaf_values, drop, Z32)
-
-
-def _reveal_loss(runtime: Runtime, suite: Suite, table: TrainedTable) -> float | None:
-    if table.loss is None:
-        return None
-    revealed = runtime.reveal(table.loss, range(runtime.n_parties), "training loss")
-    return None if revealed is None else suite.loss_of(revealed)
 
 
 def own_data(data: PartyData | None, unit: LabelUnit | None, plan: Plan, index: int) -> OwnData:

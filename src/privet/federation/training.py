@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,12 +24,14 @@ from privet.federation.party_report import (
     validation_report,
 )
 from privet.federation.session import Seat
+from privet.federation.shard_rows import crew_of_participant
 from privet.files.job import Job
 from privet.files.lock import locked
 from privet.files.part_file import PartFile, save_part
 from privet.files.party_file import PartyFile
 from privet.runtime.ledger import Ledger
 from privet.runtime.meter import Meter
+from privet.runtime.orders import Head
 from privet.runtime.party import Party
 from privet.runtime.roles import Record, peak_rss_mb, run_party
 from privet.terms.cuts import told_cuts
@@ -53,7 +56,7 @@ def _train(party: PartyFile, seat: Seat, restart: bool) -> tuple[PartyReport, Pa
     for warning in table.frame.warnings:
         seat.tell(Event("warning", f"warning: {warning}", {"warning": warning}))
     own = table.own()
-    dealt = None if own is None else own.dealt
+    dealt, crew = None if own is None else own.dealt, None
     with contextlib.ExitStack() as stack:
         if dealt is not None:
             stack.callback(dealt.close)
@@ -88,6 +91,11 @@ def _train(party: PartyFile, seat: Seat, restart: bool) -> tuple[PartyReport, Pa
                 text = "correlations are dealt ahead: no indicators are kept, or used again"
                 seat.tell(Event("kept", text, {"owners": []}))
             source = None if dealt is None else dealt.take(channel, job, agreement)
+            if job.shards > 1:
+                crew = stack.enter_context(
+                    crew_of_participant(seat, channel, agreement, own, table, program.plan)
+                )
+                program.workers = crew.workers
             index = job.names.index(seat.name)
             record = run_party(
                 program, index, job.names, own.data, channel, source, dealers=job.dealer_names
@@ -95,6 +103,8 @@ def _train(party: PartyFile, seat: Seat, restart: bool) -> tuple[PartyReport, Pa
             record.result = program.end(record.result)
         else:
             record = program.nothing_left()
+    if crew is not None:
+        record.meter.add_group(crew.meters)
     # Everybody has said goodbye, so everybody has its last checkpoint.
     ready, result = own.prepared, record.result
     part, run = result.trained.part, result.run
@@ -133,14 +143,16 @@ class _Training:
         self._channel = channel
         self._aligned = job.align
         self._federation = job.federation(agreement.features, agreement.cut_counts)
-        self._plan = self._federation.plan(agreement.samples)
+        self.plan = self._federation.plan(agreement.samples)
         self._keeping: Keeping | None = None
         self._agreement = agreement
         self._own = own
         self._tell = tell
         self._done = agreement.stage[0]
         self._length = job.length
-        self.left = self._plan.params.tables - self._done
+        self.workers: Sequence[Head] = ()
+        """Who works on our rows, if they are in shards."""
+        self.left = self.plan.params.tables - self._done
         """How many tables there are to train, unless it is stopped early."""
 
     def __call__(self, runtime: Party, data: PartyData) -> Ended:
@@ -159,14 +171,15 @@ class _Training:
         trained = train(
             runtime,
             self._federation,
-            self._plan,
+            self.plan,
             data,
             done=self._done,
             state=state,
             on_state=on_state,
             keeping=self._keeping,
+            workers=self.workers,
         )
-        validated = validate(runtime, self._federation, self._plan, trained, data)
+        validated = validate(runtime, self._federation, self.plan, trained, data)
         return Ended(trained, "", validated)
 
     def end(self, ended: Ended) -> Ended:
@@ -177,7 +190,7 @@ class _Training:
     def keep(self, keeper: Keeper) -> None:
         """Agree with the others whose indicators are used again, and keep those that are not."""
         found = keeper.agree(self._channel, self._federation, self._agreement.samples)
-        self._plan, self._keeping = found
+        self.plan, self._keeping = found
 
     def nothing_left(self) -> Record:
         """Return what an earlier run has trained to its end, when all have said goodbye."""
@@ -196,27 +209,27 @@ class _Training:
         label = self._own.data.label
         if label is None or not ended.trained.losses:
             return None
-        rows = label[self._plan.n_samples :]
-        return validation_report(self._plan.objective, ended.trained.losses, rows, ended.validated)
+        rows = label[self.plan.n_samples :]
+        return validation_report(self.plan.objective, ended.trained.losses, rows, ended.validated)
 
     def _announce(self) -> None:
-        tables, done = self._plan.params.tables, self._done
+        tables, done = self.plan.params.tables, self._done
         if done:
             text = f"{done} of {tables} tables are there from an earlier run"
             self._tell(Event("resumed", text, {"tables": done}))
-        if self._agreement.ended or (not self.left and not self._plan.explains):
+        if self._agreement.ended or (not self.left and not self.plan.explains):
             return
-        cost = estimate(self._federation, self._plan, done)
+        cost = estimate(self._federation, self.plan, done)
         self._tell(
             Event(
                 "started",
-                f"{self._plan.n_samples:,} samples, {self._plan.n_features} features: "
+                f"{self.plan.n_samples:,} samples, {self.plan.n_features} features: "
                 f"{cost.rounds:,} rounds, {cost.online / 1e6:,.0f} MB between the participants, "
                 f"{cost.offline / 1e6:,.0f} MB from the dealer, "
                 f"about {cost.memory / 1e6:,.0f} MB of memory, {cost.masks} masks",
                 {
-                    "samples": self._plan.n_samples,
-                    "features": self._plan.n_features,
+                    "samples": self.plan.n_samples,
+                    "features": self.plan.n_features,
                     "tables": tables,
                     "rounds": cost.rounds,
                     "bytes_online": cost.online,
@@ -228,7 +241,7 @@ class _Training:
         )
 
     def _report(self, runtime: Party, state: TrainingState, seconds: float) -> None:
-        tables, done = self._plan.params.tables, state.part.n_tables
+        tables, done = self.plan.params.tables, state.part.n_tables
         loss = "" if state.loss is None else f", loss before it {state.loss:.5f}"
         watched: dict[str, object] = {}
         if state.losses:

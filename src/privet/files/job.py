@@ -42,9 +42,11 @@ from privet.files.contacts import Contact, Participant, parse_address
 from privet.files.dealers import Dealers
 from privet.files.id_terms import IdTerms
 from privet.files.reveals import Reveals
+from privet.suites.suite import refuse_lacks
 from privet.terms.cuts import Cuts
 from privet.terms.monotone import Monotone, by_feature, refuse_several
 from privet.terms.params import Params, Task
+from privet.terms.shards import MOST_SHARDS
 from privet.transport.mesh import Member
 
 
@@ -82,6 +84,10 @@ class Job(Reveals, Dealers):
     these. Otherwise all must have the same rows, in the same order."""
     ids: IdTerms = Field(default_factory=IdTerms)
     """What an id is, and how ids are compared and aligned."""
+    shards: Annotated[int, Field(ge=1, le=MOST_SHARDS)] = 1
+    """In how many parts rows are trained on, all cut alike. Each has a group of workers, one of
+    every participant and dealer: where those are is everybody's own business (`cluster` in
+    party.toml)."""
     params: dict[str, Any] = Field(default_factory=dict)
     """Hyper-parameters by name, but for the task."""
     participants: Annotated[list[Participant], Field(min_length=2)]
@@ -109,6 +115,10 @@ class Job(Reveals, Dealers):
         params = self.hyper_parameters()
         said = {key: getattr(self, key) for key in PROTOCOL_TERMS}
         check_abilities(self.protocol, {**said, **self.reveals()}, params)
+        if self.shards > 1:
+            refuse_lacks(SUITES[self.protocol], self.protocol, {"shards": True})
+            if self.keep_indicators:
+                raise ValueError("keep_indicators: are not kept with shards: leave one of them out")
         if self.ids.only_aligned and not self.align:
             raise ValueError(f"ids.{self.ids.only_aligned[0]}: is for jobs that say align = true")
         cuts_of(self.protocol, self.cuts)
@@ -222,6 +232,7 @@ class Job(Reveals, Dealers):
             importances_by=self.explain if self.reveal_importances else None,
             cut_counts=cut_counts,
             monotone=monotone if any(monotone) else (),
+            shards=self.shards,
         )
 
     def query(self, samples: int, tables: int, explained: int | None = None) -> Query:
@@ -256,6 +267,7 @@ class Job(Reveals, Dealers):
             "prediction_bits": self.revealed_bits,
             "align": self.align,
             **({"monotone": self.monotone} if self.monotone else {}),
+            **({"shards": self.shards} if self.shards > 1 else {}),
             **self.ids.work(),
             **self.hyper_parameters().model_dump(),
         }

@@ -29,6 +29,7 @@ from privet.data.frame import Frame
 from privet.data.ids import Ids
 from privet.data.reader import Rules, read_new_rows, read_table
 from privet.errors import ParameterError
+from privet.files.cluster import Cluster
 from privet.files.contacts import check_address
 from privet.files.endpoint import Endpoint
 from privet.files.job import Job
@@ -65,6 +66,8 @@ class PartyFile(Config):
     """If the job has us play a dealer, and it is to be started with us: a process of its own."""
     audit: str | None = None
     """The audit log, to which every session is added (`privet audit`)."""
+    cluster: Cluster = Field(default_factory=Cluster)
+    """Where our workers are, in jobs that have rows in shards."""
     endpoint: Endpoint = Field(default_factory=Endpoint)
     """Where and how we are asked for predictions, if we are their recipient."""
     data: DataDescription
@@ -91,6 +94,7 @@ class PartyFile(Config):
         if read.correlations is not None:
             paths["correlations"] = [str(home / path) for path in read.dealt]
         paths["endpoint"] = read.endpoint.starting_from(home)
+        paths["cluster"] = read.cluster.starting_from(home)
         if read.data.id is None:
             raise ParameterError(f"{path}: data.id: is required: which sample a row is")
         loaded = read.model_copy(update={**paths, "data": read.data.starting_from(home)})

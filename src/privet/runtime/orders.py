@@ -10,6 +10,7 @@ answer begins with a status. After a failure it is the last one, and says whose 
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -32,6 +33,7 @@ from privet.errors import (
     UnavailableError,
 )
 from privet.runtime.letters import Letter
+from privet.runtime.meter import Meter
 from privet.transport import messages
 from privet.transport.channel import Channel, Expected
 
@@ -89,6 +91,23 @@ class Head:
             found.append(Share(part.reshape(due.shape), due.ring))
         return found
 
+    def failure(self) -> PrivetError | None:
+        """Return what went wrong at the worker, if that is what it says next; without waiting."""
+        if not self.channel.has_come(self._worker):
+            return None
+        with contextlib.suppress(PeerError):
+            if int(self.channel.receive(self._worker, _STATUS)[0]) == _FAILED:
+                return self._failure(messages.receive(self.channel, self._worker))
+        return None
+
+    def last_answer(self) -> Meter:
+        """Wait until a worker that was dismissed is done; return what it has metered."""
+        self.answer([])
+        try:
+            return Meter.unpacked(json.loads(messages.receive(self.channel, self._worker)))
+        except (ValueError, KeyError, TypeError, AttributeError):
+            raise PeerMisbehavedError(self._worker, "ended without its meter") from None
+
     def _failure(self, content: bytes) -> PrivetError:
         """Return what a worker says that went wrong, as if it had happened to us."""
         try:
@@ -136,6 +155,11 @@ class Worker:
         for share in shares:
             letter = Letter.of(share.ring, share.shape)
             self.channel.send(self._head, letter.write([share.part]))
+
+    def ended(self, meter: Meter) -> None:
+        """Say that all is done, and what was metered."""
+        self.done()
+        messages.send(self.channel, [self._head], json.dumps(meter.packed()).encode())
 
     def failed(self, error: BaseException, step: str) -> None:
         """Say that nothing more will come, and why."""

@@ -13,6 +13,8 @@ import numpy as np
 from privet.arrays import IndexArray, Indices
 from privet.errors import DataError
 
+MOST_SHARDS = 1000
+
 
 @dataclass(frozen=True)
 class Shard:

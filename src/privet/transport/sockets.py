@@ -123,6 +123,11 @@ class SocketChannel(Channel):
         self._watch(link)
         return array
 
+    def has_come(self, peer: str) -> bool:
+        """Tell whether an array of a peer waits; the thread that looks in has taken it in."""
+        with self._lock:
+            return bool(self._links[peer].inbox[0])
+
     def flush(self) -> None:
         """Wait until everything handed over has left this process."""
         with self._lock:

@@ -39,7 +39,7 @@ def section(model: type[BaseModel], titles: Titles, skip: Sequence[str] = ()) ->
 
 
 def keys(model: type[BaseModel], titles: Titles, skip: Sequence[str] = ()) -> Iterator[str]:
-    """Yield the keys of a model as a table. What people write must be explained in the code."""
+    """Yield the keys of a model as a table. What is not explained in the code is an error."""
     said = meanings(model)
     rows = []
     own = [name for name in model.__annotations__ if name in model.model_fields]
@@ -47,7 +47,7 @@ def keys(model: type[BaseModel], titles: Titles, skip: Sequence[str] = ()) -> It
         field = model.model_fields[name]
         if name in skip:
             continue
-        if issubclass(model, Config) and not said[name]:
+        if not said[name]:
             raise LookupError(f"{model.__name__}.{name} has no docstring: say what it is")
         rows.append([f"`{name}`", kind(field, titles), default(field), said[name]])
     head = ["key", "is", "by default", "means"]

@@ -10,6 +10,7 @@ from pydantic import BaseModel
 
 import privet
 from manual.fields import keys
+from privet.estimator.base import FederatedEstimator
 
 _ELSEWHERE = {
     "Params": "[job.toml](job.md#params)",
@@ -31,6 +32,9 @@ def page() -> Iterator[str]:
         if not name.startswith("__"):
             yield f"## {name}\n"
             yield from _name(name, getattr(privet, name))
+    yield "## FederatedEstimator\n"
+    yield "What `PrivetClassifier` and `PrivetRegressor` share; it is not imported by itself.\n"
+    yield _words(FederatedEstimator)
     yield "## \\_\\_version\\_\\_\n\nThe version, as text."
 
 

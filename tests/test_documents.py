@@ -99,6 +99,12 @@ def test_all_commands_are_run_or_marked(document: str) -> None:
         assert not stray, "commands stand in fenced blocks, which say who runs them"
 
 
+def test_all_extras_exist() -> None:
+    extras = re.findall(r"^(\w+) = \[", (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+    for document, text in DOCUMENTS.items():
+        assert {*re.findall(r"privet\[(\w+)\]", text)} <= {*extras}, document
+
+
 def test_a_mark_is_read_as_it_is_meant() -> None:
     text = (
         "```sh not run: takes an hour\nmake x\n```\n\n```console bank\n$ a \\\n  b\nc\n$ d\n```\n"

@@ -94,6 +94,8 @@ def test_all_commands_are_run_or_marked(document: str) -> None:
                     assert words[1] in test, f"{block.run_by} does not run {' '.join(words)}"
         else:
             assert re.fullmatch(r"\w*", block.who), f"who runs it? {block.who!r}"
+    other = {block.language for block in blocks(DOCUMENTS[document])} - {*LANGUAGES}
+    assert other <= {"json", "python", "text", "toml"}, "commands are `sh` or `console`"
     for part in re.split(r"^```.*?^```$", DOCUMENTS[document], flags=re.DOTALL | re.MULTILINE):
         stray = re.findall(r"^ {4,}(?:\$ )?(?:privet|make|pip) .*", part, re.MULTILINE)
         assert not stray, "commands stand in fenced blocks, which say who runs them"

@@ -31,6 +31,7 @@ class Participant(Contact):
     """Somebody who holds columns."""
 
     name: str
+    """As its own party.toml has it."""
     role: Literal["active", "passive"] = "passive"
     """The active one also holds the label."""
     monotone: Constraints = Field(default_factory=dict)

@@ -54,10 +54,13 @@ class Job(Reveals, Dealers):
     """One training and the predictions of its model."""
 
     name: str
+    """Of the job, and of the files of its model."""
     task: Task
+    """What is learned: `"classification"` or `"regression"`."""
     classes: int = 2
     """How many values the label of a classification has, 2 to 32. All learn it, and no names."""
     protocol: str = DEFAULT_PROTOCOL
+    """How the participants compute: `"masked"`, or `"paper"`, which is much slower."""
     recipient: str = ""
     """Who receives predictions: the active participant, if nobody else is named."""
     weighted: bool = False
@@ -89,8 +92,9 @@ class Job(Reveals, Dealers):
     every participant and dealer: where those are is everybody's own business (`cluster` in
     party.toml)."""
     params: dict[str, Any] = Field(default_factory=dict)
-    """Hyper-parameters by name, but for the task."""
+    """Hyper-parameters by name, but for the task: see `[params]`."""
     participants: Annotated[list[Participant], Field(min_length=2)]
+    """Who takes part, in the order in which all count them: two or more."""
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:

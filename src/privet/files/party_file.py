@@ -39,7 +39,9 @@ class OwnDealer(Config):
     """The dealer that a participant plays, if the job has it play one: started with it."""
 
     key: str
+    """The private key, as `privet keys` made it for this dealer."""
     certificate: str
+    """The certificate of that key."""
     listen: str | None = None
     """HOST:PORT to listen on, where it is not the dealer's address in the job."""
 
@@ -53,8 +55,11 @@ class PartyFile(Config):
     """One participant."""
 
     name: str
+    """Ours, as the job has it."""
     key: str
+    """The file with our private key, as `privet keys` made it."""
     certificate: str
+    """The file with the certificate of that key."""
     listen: str | None = None
     """HOST:PORT to listen on, where it is not the address in the job."""
     folder: str = "models"
@@ -71,6 +76,7 @@ class PartyFile(Config):
     endpoint: Endpoint = Field(default_factory=Endpoint)
     """Where and how we are asked for predictions, if we are their recipient."""
     data: DataDescription
+    """Our table: where it is, and what its columns are."""
     _file: str = PrivateAttr("party.toml")
     """Where this was read, for complaints."""
 

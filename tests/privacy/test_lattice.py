@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from privet.arithmetic.lattice import DEGREE, Lattice, binomial, ternary
+from privet.arithmetic.lattice import Lattice, binomial, ternary
 from privet.arithmetic.prg import Sampler
 from privet.arithmetic.rings import RingArray, integers_modulo, signed
 from privet.arithmetic.shares import Share
@@ -133,7 +133,7 @@ def test_no_secret_and_no_error_is_used_twice(task: str, monkeypatch: pytest.Mon
 @pytest.mark.parametrize("n", [2, 3])
 def test_what_is_opened_looks_uniform(n: int) -> None:
     """As it is drawn in truth: zeros, and their secrets' errors, leave no trace."""
-    lattice = Lattice("31" * 32, 2 * DEGREE, WIDE.bits)
+    lattice = Lattice("31" * 32, 2 * 2048, WIDE.bits)
 
     def body(runtime: Runtime, a: Share, b: Share) -> list[Share]:
         masked = hide(runtime, a, b, lattice=lattice, meanwhile=lambda _: None)

@@ -12,7 +12,7 @@ Where r = P s + e is a sample of ring-LWE (`hide`), the owner publishes E = M P 
 
     M x + M e = M F - M P s = M F - E s - A s
 
-takes secrets s, of 2048 numbers, in place of masks of N rows. M e is left in: noise.
+takes secrets s, of 2048 or 4096 numbers, in place of masks of N rows. M e is left in: noise.
 """
 
 from __future__ import annotations

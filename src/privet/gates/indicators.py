@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from privet.arithmetic.lattice import DEGREE, Lattice, SmallProducts
+from privet.arithmetic.lattice import Lattice, SmallProducts
 from privet.arithmetic.limbs import LimbMatrix
 from privet.arithmetic.replicated import parts_of
 from privet.arithmetic.rings import Ring, RingArray
@@ -62,7 +62,7 @@ class Indicators:
     sorted: dict[int, Sorted] = field(default_factory=dict)
     """The samples in the order of our own features, by feature."""
     lattice: bool = False
-    """Whether they are multiplied with secrets in place of masks: there are 2048 columns, then."""
+    """Whether they are multiplied with secrets in place of masks: there are few columns, then."""
 
     @cached_property
     def places(self) -> list[slice]:
@@ -118,7 +118,7 @@ class Publish(Gate):
     1. The dealer and each owner draw A.
     2. Owners send E = M - A to all: uniform to whoever does not know A.
 
-    With a lattice it is M P - A, which has 2048 columns in place of N.
+    With a lattice it is M P - A, which has 2048 or 4096 columns in place of N.
 
     Where they are to be kept, A is drawn from a seed that lasts, and E is put on the shelf. Owners
     in `kept` have published the same before, under the same A, and everybody has it there.
@@ -206,14 +206,16 @@ class Publish(Gate):
 
 def _columns(n_samples: int, lattice: Lattice | None) -> int:
     """Return how many columns are published."""
-    return n_samples if lattice is None else DEGREE
+    return n_samples if lattice is None else lattice.degree
 
 
 def _matrix(
     cuts: tuple[int, ...], n_samples: int, lattice: Lattice | None
 ) -> LimbMatrix | SmallProducts:
     """Return an empty matrix of all features."""
-    return LimbMatrix(sum(cuts), n_samples) if lattice is None else SmallProducts(sum(cuts))
+    if lattice is None:
+        return LimbMatrix(sum(cuts), n_samples)
+    return SmallProducts(sum(cuts), lattice.bits)
 
 
 def _rows(bucket: BucketArray, cuts: int, ring: Ring, lattice: Lattice | None) -> RingArray:

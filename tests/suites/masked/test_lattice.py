@@ -224,19 +224,11 @@ def test_many_rows_and_features_have_lattice_masks() -> None:
     assert chosen.plan(1_000_000, kept=(0, 1)).errors == 6
 
 
-@pytest.mark.parametrize(
-    ("terms", "said"),
-    [
-        ({"subsample": 0.5}, "no lattice masks with subsample"),
-        ({"l2": 1e-3}, "leave lattice masks 14 bits below a count, and l2 0.001 needs 19"),
-    ],
-)
-def test_what_is_refused(terms: dict[str, Any], said: str) -> None:
-    insisting = federation("regression", 100, 2, masks="lattice", **terms)
-    with pytest.raises(ParameterError, match=f"masks: .*{said}"):
+def test_subsample_is_refused() -> None:
+    insisting = federation("regression", 100, 2, masks="lattice", subsample=0.5)
+    with pytest.raises(ParameterError, match=r"masks: .* no lattice masks with subsample"):
         insisting.plan(100_000)
-    auto = federation("regression", 100, 2, **terms)
-    assert auto.plan(100_000).errors == 0
+    assert federation("regression", 100, 2, subsample=0.5).plan(100_000).errors == 0
 
 
 def test_weights_of_a_regression_are_refused() -> None:
@@ -256,9 +248,3 @@ def test_memory_does_not_grow_with_cuts_times_rows() -> None:
     wide = federation("classification", 100, 2, masks="lattice").plan(1_000_000)
     narrow = federation("classification", 10, 2, masks="lattice").plan(1_000_000)
     assert MaskedSuite.memory(wide) - MaskedSuite.memory(narrow) < 500e6
-
-
-def test_too_large_a_modulus_is_refused() -> None:
-    insisting = federation("classification", 10, 8, masks="lattice", depth=10, l2=0.1)
-    with pytest.raises(ParameterError, match="would need 46 bits, and 44 are safe"):
-        insisting.plan(1_000_000)

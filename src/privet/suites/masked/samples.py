@@ -24,8 +24,9 @@ from privet.gates.sigmoid_series import LARGEST_SCORE, SCORE_BITS, sigmoid_serie
 from privet.gates.truncate import drop_bits
 from privet.runtime.runtime import Runtime
 from privet.suites.masked.bounds import Bounds
+from privet.suites.masked.leaves import widened
 from privet.suites.masked.residuals import squares_room
-from privet.suites.masked.row_masks import RowMasks, narrowed
+from privet.suites.masked.row_masks import RowMasks, lifted, narrowed
 from privet.suites.masked.scales import Scales
 from privet.suites.masked.weights import Weights
 from privet.suites.suite import OwnData
@@ -129,6 +130,10 @@ class Samples(Functions):
             )
             derivatives = [SharedReal(_rows(x.share), x.bits) for x in found if x is not None]
             if self._weights is None:
+                if units.lifts_rows:
+                    finer = units.unweighted
+                    masked = self._with_scores_checked(narrowed(runtime, derivatives, finer))
+                    derivatives = lifted(runtime, masked, finer)
                 opening = self._masks.narrowed(derivatives, units.rows, self._products.begin)
                 self._masked = self._with_scores_checked(opening)
                 self._residual = (self._masked[0], units.g_bits)
@@ -182,7 +187,7 @@ class Samples(Functions):
         The series is right for scores below 16 in size, which is to be checked.
         """
         assert score.bits == SCORE_BITS
-        bits = self._scales.sigmoid_bits
+        bits = self._scales.units.sigmoid_bits
         masked = mask_one(self._runtime, score.share)
         self._unchecked = masked + (LARGEST_SCORE << SCORE_BITS)
         both = sigmoid_series(self._runtime, masked, bits=bits)
@@ -275,6 +280,7 @@ class Samples(Functions):
         """Return scores with the values, (K, 2^D), of the leaves that rows reach."""
         outcomes = combine(stack, *self._outcomes)
         self._outcomes = []
+        values = widened(self._runtime, values, scores.ring)
         return scores + leaf_lookup(self._runtime, outcomes, values)
 
 

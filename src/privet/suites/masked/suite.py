@@ -9,7 +9,7 @@ from fractions import Fraction
 import numpy as np
 
 from privet.arithmetic.fixed_point import FixedPoint
-from privet.arithmetic.lattice import DEGREE, Lattice, SmallProducts
+from privet.arithmetic.lattice import Lattice, SmallProducts, degree_for
 from privet.arithmetic.limbs import LimbMatrix
 from privet.arithmetic.rings import Z1, Z64, RingArray
 from privet.arithmetic.shares import Share
@@ -28,6 +28,7 @@ from privet.suites.masked.candidates import candidate_features, handicaps
 from privet.suites.masked.cuts import Cuts
 from privet.suites.masked.gains import told_drop
 from privet.suites.masked.importances import mean_absolute
+from privet.suites.masked.leaves import LeafScale, weight_check
 from privet.suites.masked.masks import settle_masks
 from privet.suites.masked.monotone import RiseScale, in_order
 from privet.suites.masked.reciprocal import scaled
@@ -96,7 +97,7 @@ class MaskedSuite(Suite):
         ring = max((ring for _, ring in Scales.of(plan).units.rows), key=lambda ring: ring.bits)
         if not plan.errors:
             return Published(ring, plan.n_samples)
-        return Published(ring, DEGREE, f"lattice {LASTING_SEED}")
+        return Published(ring, degree_for(ring.bits), f"lattice {LASTING_SEED}")
 
     @classmethod
     def memory(cls, plan: Plan) -> int:
@@ -108,7 +109,8 @@ class MaskedSuite(Suite):
         """
         scales, cuts = Scales.of(plan), sum(candidate_features(plan)[0])
         if plan.errors:
-            indicators = SmallProducts.memory(cuts) + Lattice.memory(plan.n_samples)
+            bits = cls.published(plan).ring.bits
+            indicators = SmallProducts.memory(cuts, bits) + Lattice.memory(plan.n_samples, bits)
         else:
             indicators = LimbMatrix.memory(cuts, plan.n_samples)
             if plan.draws:  # those of a table, beside all
@@ -124,7 +126,7 @@ class MaskedSuite(Suite):
         """Return those of the indicators with the root's and all left children's derivatives."""
         cuts, vectors = _drawn_cuts(plan), plan.params.leaves * plan.objective.outputs
         if plan.errors:
-            return (cuts * DEGREE + _OF_A_MASK * plan.n_samples) * vectors
+            return (cuts * cls.published(plan).columns + _OF_A_MASK * plan.n_samples) * vectors
         return cuts * plan.n_drawn * vectors
 
     @classmethod
@@ -134,6 +136,7 @@ class MaskedSuite(Suite):
         series = reciprocal_series(scales.ratio, scales.period)
         return {
             "the scales": scales.numbers(),
+            "leaf values": [str(LeafScale.of(scales)), str(weight_check(scales))],
             "the sigmoid": coefficients(),
             "the reciprocal": [series.constant, series.sines, series.cosines],
             "ties": [scaled(handicaps(plan, first=first)).tolist() for first in (True, False)],

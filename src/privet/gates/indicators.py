@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from privet.arithmetic import cores
 from privet.arithmetic.lattice import Lattice, SmallProducts
 from privet.arithmetic.limbs import LimbMatrix
 from privet.arithmetic.replicated import parts_of
@@ -26,29 +27,52 @@ from privet.runtime.dealer import Dealer
 from privet.runtime.party import Party
 from privet.runtime.runtime import Shape
 
+_BLOCK = 1 << 16  # samples, whose positions fit two bytes
+
 
 class Sorted:
-    """Samples in the order of one feature's buckets, so that sums up to a cut are running sums."""
+    """Samples in the order of one feature's buckets, so that sums up to a cut are running sums.
+
+    They are in order within blocks: positions in a block take two bytes, and what is taken there
+    stays in a core's cache.
+    """
 
     def __init__(self, bucket: BucketArray, cuts: int) -> None:
         self._bucket = bucket
-        self._order = np.argsort(bucket, kind="stable")
-        self._counts = np.bincount(bucket, minlength=cuts)[:cuts]
+        self._blocks = cores.blocks(len(bucket), _BLOCK)
+        self._order = np.empty(len(bucket), dtype=np.uint16)
+        self._counts = np.empty((len(self._blocks), cuts), dtype=np.int64)
+        """How many samples of each block are in each bucket that passes some cut."""
+
+        def sort(number: int) -> None:
+            where = self._blocks[number]
+            self._order[where] = np.argsort(bucket[where], kind="stable")
+            self._counts[number] = np.bincount(bucket[where], minlength=cuts)[:cuts]
+
+        cores.each(sort, range(len(self._blocks)), len(bucket))
 
     def of(self, rows: Indices) -> Sorted:
         """Return some of the samples, sorted."""
-        return Sorted(self._bucket[rows], len(self._counts))
+        return Sorted(self._bucket[rows], self._counts.shape[1])
 
     def sums(self, vectors: RingArray) -> RingArray:
         """Return the sums of vectors, (K, N), up to each cut: (C, K)."""
-        found = np.zeros((len(self._counts), len(vectors)), dtype=vectors.dtype)
-        filled = np.flatnonzero(self._counts)
-        if len(filled):
-            starts = (np.cumsum(self._counts) - self._counts)[filled]
-            order = self._order[: self._counts.sum()]
-            for k, vector in enumerate(vectors):
-                found[filled, k] = np.add.reduceat(vector.take(order, mode="clip"), starts)
-        return np.cumsum(found, axis=0, dtype=vectors.dtype)
+        shape = (len(self._blocks), self._counts.shape[1], len(vectors))
+        found = np.zeros(shape, dtype=vectors.dtype)
+
+        def add(number: int) -> None:
+            where, counts = self._blocks[number], self._counts[number]
+            filled = np.flatnonzero(counts)
+            if len(filled):
+                starts = (np.cumsum(counts) - counts)[filled]
+                order = self._order[where][: counts.sum()].astype(np.intp)
+                for k, vector in enumerate(vectors):
+                    ordered = vector[where].take(order, mode="clip")
+                    found[number, filled, k] = np.add.reduceat(ordered, starts)
+
+        cores.each(add, range(len(self._blocks)), vectors.size)
+        total = found.sum(axis=0, dtype=vectors.dtype)
+        return np.cumsum(total, axis=0, dtype=vectors.dtype)
 
 
 @dataclass(frozen=True, repr=False)

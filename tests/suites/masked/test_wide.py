@@ -9,21 +9,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from privet.arithmetic import lattice
 from privet.boosting.estimate import Estimate, estimate
 from privet.boosting.part import join
 from privet.boosting.trainer import train, train_federated
 from privet.errors import ParameterError
-from privet.suites.masked import coarse as coarse_module
 from privet.suites.masked import units as units_module
 from privet.suites.masked.noise import most_noise
 from privet.suites.masked.residuals import bounds_of_squares
 from privet.suites.masked.scales import Scales
 from privet.suites.masked.suite import MaskedSuite
-from privet.suites.masked.units import Units
 from privet.terms.params import Params
 from privet.terms.plan import Ownership, Plan
 from tests.boosting.test_federation import bucketed, columns, label_of
+from tests.suites.masked.many_rows import as_with_many_rows, as_with_very_many_rows
 from tests.suites.masked.test_components import test_rows_have_room as rows_have_room
 from tests.suites.masked.test_components import (
     test_scales_leave_no_room_for_overflow as no_room_for_overflow,
@@ -131,22 +129,13 @@ def test_weights_of_many_rows() -> None:
 
 
 @pytest.fixture
-def wide(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have no narrow sums, and long polynomials, as if there were many rows."""
-
-    def none(plan: Plan) -> Units:
-        raise ParameterError("narrow sums are not to be had here")
-
-    monkeypatch.setattr(Units, "narrow", none)
-    monkeypatch.setitem(lattice.SAFE_BITS, 2048, 20)
+def many_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    as_with_many_rows(monkeypatch)
 
 
 @pytest.fixture
-def lifted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have derivatives masked once more, and squares checked by two sums."""
-    monkeypatch.setattr(units_module, "_FEWEST_OF_SIGMOID", 54)
-    monkeypatch.setattr(coarse_module, "WORD", 8)
-    monkeypatch.setattr(Scales, "_squares_fit", lambda self, plan: True)
+def very_many_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    as_with_very_many_rows(monkeypatch)
 
 
 TERMS: list[tuple[str, dict[str, Any]]] = [
@@ -190,21 +179,21 @@ def check(
     return due[0]
 
 
-@pytest.mark.usefixtures("wide")
+@pytest.mark.usefixtures("many_rows")
 @pytest.mark.parametrize("dealers", [1, 3])
 @pytest.mark.parametrize(("task", "chosen"), TERMS, ids=str)
 def test_it_has_the_tests_of_the_reference(task: str, chosen: dict[str, Any], dealers: int) -> None:
     check(task, chosen, dealers)
 
 
-@pytest.mark.usefixtures("wide", "lifted")
+@pytest.mark.usefixtures("very_many_rows")
 @pytest.mark.parametrize("dealers", [1, 3])
 @pytest.mark.parametrize("chosen", [{}, {"classes": 3}, {"min_child_weight": 2.0}], ids=str)
 def test_as_with_very_many_rows(chosen: dict[str, Any], dealers: int) -> None:
     check("classification", chosen, dealers)
 
 
-@pytest.mark.usefixtures("wide")
+@pytest.mark.usefixtures("many_rows")
 def test_with_weights(monkeypatch: pytest.MonkeyPatch) -> None:
     """With as few bits as many rows leave derivatives."""
     monkeypatch.setattr(units_module, "_FINER", 19)

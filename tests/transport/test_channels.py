@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from privet.errors import PeerError, PeerLostError, PeerMisbehavedError, PeerSilentError
+from privet.transport import frames
 from privet.transport.channel import Channel, Expected
 from privet.transport.frames import GOODBYE, array_header, control_header
 from privet.transport.sockets import SocketChannel
@@ -208,6 +209,30 @@ def test_a_frame_that_is_not_due_is_refused_at_its_first_bytes(tmp_path: Path) -
         ):
             bob.receive("ann", Expected(np.dtype(np.uint64), (5,)))
         assert time.monotonic() - start < 5
+        ann.abort()
+
+
+def test_arrays_that_are_too_large_for_a_frame(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They travel in pieces, in step with all others, and one of another size is refused."""
+    monkeypatch.setattr(frames, "MAX_FRAME_BYTES", 1000)
+    rng = np.random.default_rng(1)
+    sent = [
+        rng.integers(0, 1 << 60, shape).astype(np.uint64)
+        for shape in ((124,), (125,), (126,), (3, 200), (1,), (1250,))
+    ]
+    with mesh("tls", tmp_path, deadline=5.0, names=("ann", "bob")) as channels:
+        ann, bob = channels["ann"], channels["bob"]
+        for array in sent:
+            ann.send("bob", array, 7)
+        for array in sent:
+            found = bob.receive("ann", Expected(array.dtype, array.shape), 7)
+            assert found.shape == array.shape
+            assert (found == array).all()
+        ann.send("bob", np.zeros(2500, dtype=np.uint8))
+        with pytest.raises(PeerMisbehavedError, match=r"of uint8 \(500,\).* \(501,\)"):
+            bob.receive("ann", Expected(np.dtype(np.uint8), (2501,)))
         ann.abort()
 
 

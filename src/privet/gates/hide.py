@@ -40,9 +40,11 @@ class Hide(OpeningGate):
     ) -> list[Masked]:
         """Draw secrets and errors."""
         secrets = [dealer.small(ternary, _of_secret(x, lattice), x.ring) for x in values]
-        errors = [dealer.small(binomial, x.shape, x.ring) for x in values]
         meanwhile(secrets)
-        masks = [_mask(s, e, lattice) for s, e in zip(secrets, errors, strict=True)]
+        masks = [
+            _mask(s, dealer.small(binomial, x.shape, x.ring), lattice)
+            for s, x in zip(secrets, values, strict=True)
+        ]
         return [Masked(Elements.unknown(r.shape, r.ring), r) for r in masks]
 
     def run(
@@ -50,9 +52,11 @@ class Hide(OpeningGate):
     ) -> Opening[list[Masked]]:
         """Open all values in one round."""
         secrets = [party.small(ternary, _of_secret(x, lattice), x.ring) for x in values]
-        errors = [party.small(binomial, x.shape, x.ring) for x in values]
         meanwhile(list(secrets))
-        masks = [_mask(s, e, lattice) for s, e in zip(secrets, errors, strict=True)]
+        masks = [
+            _mask(s, party.small(binomial, x.shape, x.ring), lattice)
+            for s, x in zip(secrets, values, strict=True)
+        ]
         opened = yield [x + r for x, r in zip(values, masks, strict=True)]
         return [Masked(Elements(c, r.ring), r) for c, r in zip(opened, masks, strict=True)]
 

@@ -62,9 +62,8 @@ class Keep(Gate):
         failed = fails.public.array.astype(bool)
         found = []
         for x in vectors:
-            bit, own = bits.to_ring(x.ring).part, x.share(party).part
-            result = party.derived(x.shape, x.ring).part
-            choose = partial(_keep_rows, failed, x.public.array, bit, own, result)
+            bit, result = bits.to_ring(x.ring).part, party.derived(x.shape, x.ring).part
+            choose = partial(_keep_rows, failed, x, party.index == 0, bit, result)
             cores.each(choose, cores.blocks(len(failed)), result.size)
             found.append(Share(result, x.ring))
         return found
@@ -76,16 +75,21 @@ class Keep(Gate):
 
 def _keep_rows(
     failed: npt.NDArray[np.bool_],
-    public: RingArray,
+    x: Masked,
+    first: bool,
     bit: RingArray,
-    own: RingArray,
     products: RingArray,
     rows: slice,
 ) -> None:
-    """Write our share of what is kept over that of [a r]."""
-    ax = public[..., rows] * bit[rows]
+    """Write our share of what is kept over that of [a r]; the first adds what is public of x."""
+    public = x.public.array[..., rows]
+    ax = public * bit[rows]
     ax -= products[..., rows]
-    products[..., rows] = np.where(failed[rows], ax, own[..., rows] - ax)
+    own = np.negative(x.mask.array[..., rows])
+    if first:
+        own += public
+    own -= ax
+    products[..., rows] = np.where(failed[rows], ax, own)
 
 
 def _widest(vectors: Sequence[Masked]) -> Ring:

@@ -22,6 +22,7 @@ from privet.suites.masked.scales import Scales
 from privet.suites.masked.suite import MaskedSuite
 from privet.terms.params import Params
 from privet.terms.plan import Ownership, Plan
+from privet.transport import frames
 from tests.boosting.test_federation import bucketed, columns, label_of, trial
 from tests.runtime.harness import check_count, play
 
@@ -60,8 +61,9 @@ def test_it_has_the_tests_of_the_reference(task: str, sizes: list[int], dealers:
 
 
 @pytest.mark.parametrize("dealers", [1, 3])
-def test_dealt_ahead(dealers: int) -> None:
-    """Before anybody is there, in files that one dealer signs, or three."""
+def test_dealt_ahead(dealers: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before anybody is there, in files that one dealer signs, or three; and in many frames."""
+    monkeypatch.setattr(frames, "MAX_FRAME_BYTES", 1000)
     x = columns(4)
     label = label_of(x, "regression")
     params = Params(task="regression", tables=2, depth=2, buckets=8, masks="lattice")

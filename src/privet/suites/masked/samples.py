@@ -217,13 +217,10 @@ class Samples(Functions):
         return squares_room(self._runtime, self._plan, self._scales.units, self._masked[0])
 
     def sums(self) -> Sums:
-        """Return the sums of the root, or of left children.
-
-        A right child is its parent less its left sibling, in what is public and in masks.
-        """
-        runtime, (g, h), parent = self._runtime, self._masked, self._nodes
+        """Return the sums of the root, or of left children."""
+        runtime, (g, h) = self._runtime, self._masked
         outputs, nodes, _ = g.shape
-        kept = parent is None and self._curvature is not None and not self._plan.draws
+        kept = self._nodes is None and self._curvature is not None and not self._plan.draws
         vectors = [g] if kept else [g, h]
         with runtime.step("histogram"):
             flat = [x.map(lambda a: a.reshape(outputs * nodes, -1)) for x in vectors]
@@ -231,13 +228,10 @@ class Samples(Functions):
         sums = [
             (
                 self._of_rows(left.reshape(len(left), outputs, nodes), k),
-                self._of_rows(x.share(runtime).sum(2), k),
+                self._of_rows(x.map(lambda a: a.sum(2)).share(runtime), k),
             )
             for k, (left, x) in enumerate(zip(found, vectors, strict=True))
         ]
-        if parent is not None:
-            g, h = siblings(parent.g, g, axis=1), siblings(parent.h, h, axis=1)
-        self._nodes = _Nodes(g, h)
         return Sums(sums[0], sums[1] if len(sums) == 2 else None)
 
     def _of_rows(self, sums: Share, derivative: int) -> Share:
@@ -258,12 +252,9 @@ class Samples(Functions):
         return owned_share(self._runtime, own, (self._plan.n_rows,), Z1)
 
     def split(self, fails: Masked) -> None:
-        """Split all nodes by the masked outcomes of their samples: left children are masked.
-
-        This is the one large opening of a level.
-        """
-        runtime, nodes = self._runtime, self._nodes
-        assert nodes is not None
+        """Split nodes by masked outcomes; mask left children, the one large opening of a level."""
+        runtime, nodes = self._runtime, self._all_nodes()
+        self._nodes, self._masked = nodes, []
         outputs, count, _ = nodes.g.shape
         flat = (x.map(lambda a: a.reshape(outputs * count, -1)) for x in nodes)
         left = keep(runtime, fails.map(lambda a: a[self._rows]), *flat)
@@ -272,6 +263,13 @@ class Samples(Functions):
             masked = self._masks.children(left, self._products.begin)
         self._masked = [x.map(lambda a: a.reshape(outputs, count, -1)) for x in masked]
 
+    def _all_nodes(self) -> _Nodes:
+        """Return the nodes of a level: a right child is its parent less its left sibling."""
+        if self._nodes is None:
+            return _Nodes(*self._masked)
+        pairs = zip(self._nodes, self._masked, strict=True)
+        return _Nodes(*(siblings(parent, left, axis=1) for parent, left in pairs))
+
     def remember(self, fails: Masked) -> None:
         """Remember the outcomes of a level, for leaf values to be looked up by."""
         self._outcomes.append(fails)
@@ -279,7 +277,7 @@ class Samples(Functions):
     def add_leaves(self, scores: Share, values: Masked) -> Share:
         """Return scores with the values, (K, 2^D), of the leaves that rows reach."""
         outcomes = combine(stack, *self._outcomes)
-        self._outcomes = []
+        self._outcomes, self._nodes, self._masked = [], None, []  # they would be in the way
         values = widened(self._runtime, values, scores.ring)
         return scores + leaf_lookup(self._runtime, outcomes, values)
 

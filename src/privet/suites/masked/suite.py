@@ -19,7 +19,7 @@ from privet.gates.indicators import Published, publish
 from privet.gates.masked import mask, mask_one, signed_lift
 from privet.gates.outcomes import leaf_lookup, owned_share
 from privet.gates.reciprocal_series import reciprocal_series
-from privet.gates.sigmoid_series import LARGEST_SCORE, SCORE_BITS, coefficients
+from privet.gates.sigmoid_series import HARMONICS, LARGEST_SCORE, SCORE_BITS, coefficients
 from privet.gates.softplus_series import softplus_coefficients
 from privet.runtime.runtime import Runtime
 from privet.suites.masked import reasons
@@ -103,8 +103,8 @@ class MaskedSuite(Suite):
     def memory(cls, plan: Plan) -> int:
         """Return the indicators', and what the widest level and the update of scores take.
 
-        Of a level, what is kept of every sample and node, and the dealt waves of every reciprocal
-        (as they are drawn, as the dealer sends them, and their sum): with many classes and few
+        Of every sample, what is kept of nodes, or dealt for leaves; or the sigmoid's dealt waves,
+        and what they are made of, as of every reciprocal of a level: with many classes and few
         samples these are more.
         """
         scales, cuts = Scales.of(plan), sum(candidate_features(plan)[0])
@@ -115,7 +115,10 @@ class MaskedSuite(Suite):
             indicators = LimbMatrix.memory(cuts, plan.n_samples)
             if plan.draws:  # those of a table, beside all
                 indicators += LimbMatrix.memory(_drawn_cuts(plan), plan.n_drawn)
-        vectors = (8 * plan.objective.outputs + 2) * plan.params.leaves
+        outputs = plan.objective.outputs
+        vectors = (4 * outputs + 2) * plan.params.leaves
+        if not plan.objective.unit_curvature:
+            vectors = max(vectors, 4 * 2 * HARMONICS * outputs)
         waves = 3 * 2 * len(reciprocal_series(scales.ratio, scales.period).multiples)
         level = Z64.nbytes((waves, cuts * scales.sides))
         derived = reasons.memory(plan) if plan.explains else 0

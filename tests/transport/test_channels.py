@@ -236,6 +236,34 @@ def test_arrays_that_are_too_large_for_a_frame(
         ann.abort()
 
 
+def test_a_peer_that_has_all_of_its_own_may_leave_while_others_are_sent_theirs(
+    tmp_path: Path,
+) -> None:
+    """Bob is slow to read what is more than connections hold; cid has it, and says goodbye."""
+    large = np.zeros(6 << 20, dtype=np.uint64)
+    with mesh("tcp", tmp_path, deadline=20.0, names=("ann", "bob", "cid")) as channels:
+        ann, bob, cid = (channels[name] for name in ("ann", "bob", "cid"))
+
+        def read_slowly() -> None:
+            time.sleep(1.0)
+            bob.receive("ann", Expected(large.dtype, large.shape))
+            bob.close()
+
+        def leave() -> None:
+            cid.receive("ann", Expected(large.dtype, large.shape))
+            cid.close()
+
+        threads = [threading.Thread(target=each) for each in (read_slowly, leave)]
+        ann.send("bob", large)
+        ann.send("cid", large)
+        for thread in threads:
+            thread.start()
+        ann.flush()
+        ann.close()
+        for thread in threads:
+            thread.join()
+
+
 def test_a_failure_ends_a_goodbye_to_all_others(tmp_path: Path) -> None:
     """Bob fails while ann waits for all: cid, who lives, does not keep ann from saying so."""
     with mesh("tls", tmp_path, deadline=2.0) as channels:

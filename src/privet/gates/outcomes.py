@@ -18,6 +18,7 @@ from privet.arithmetic.shares import Share
 from privet.gates.gate import Gate
 from privet.gates.mask_bits import Bit
 from privet.gates.masked import Masked
+from privet.gates.rows import by_rows
 from privet.runtime.counter import Counter
 from privet.runtime.dealer import Dealer
 from privet.runtime.party import Party
@@ -251,4 +252,9 @@ def leaf_of(fails: RingArray) -> npt.NDArray[np.intp]:
 
 
 keep = Keep()
-leaf_lookup = LeafLookup()
+_leaf_lookup = LeafLookup()
+
+
+def leaf_lookup(runtime: Runtime, fails: Masked, values: Masked) -> Share:
+    """Return the values of each sample's leaf, (K, N): `LeafLookup`, some rows at a time."""
+    return by_rows(fails, lambda some: _leaf_lookup(runtime, some, values))

@@ -189,6 +189,8 @@ class SocketChannel(Channel):
                 return
             now = time.monotonic()
             for link in due:
+                if expected is None and not link.outgoing:
+                    continue  # it has all that was for it, and others have not
                 if link.error is None and link.said_goodbye:
                     link.error = PeerLostError(link.peer, "has ended its part")
                 elif link.error is None and now - max(link.heard, started) > self.deadline:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any
+from unittest.mock import ANY
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from privet.boosting.estimate import Estimate, estimate
 from privet.boosting.part import join
 from privet.boosting.trainer import train, train_federated
 from privet.errors import ParameterError
+from privet.gates import rows
 from privet.suites.masked import units as units_module
 from privet.suites.masked.noise import most_noise
 from privet.suites.masked.residuals import bounds_of_squares
@@ -199,3 +201,12 @@ def test_with_weights(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(units_module, "_FINER", 19)
     weight = np.random.default_rng(2).uniform(0.2, 3.0, columns(5).shape[1])
     check("classification", {}, 1, np.asarray(weight))
+
+
+@pytest.mark.parametrize("dealers", [1, 3])
+@pytest.mark.parametrize("task", ["regression", "classification"])
+def test_some_rows_at_a_time(task: str, dealers: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is dealt for blocks of rows takes as many rounds and bytes as for all at once."""
+    whole = check(task, {}, dealers)
+    monkeypatch.setattr(rows, "AT_ONCE", 64)
+    assert check(task, {}, dealers) == replace(whole, memory=ANY)

@@ -19,6 +19,7 @@ from privet.gates.indicators import Published, publish
 from privet.gates.masked import mask, mask_one, signed_lift
 from privet.gates.outcomes import leaf_lookup, owned_share
 from privet.gates.reciprocal_series import reciprocal_series
+from privet.gates.rows import AT_ONCE
 from privet.gates.sigmoid_series import HARMONICS, LARGEST_SCORE, SCORE_BITS, coefficients
 from privet.gates.softplus_series import softplus_coefficients
 from privet.runtime.runtime import Runtime
@@ -103,9 +104,8 @@ class MaskedSuite(Suite):
     def memory(cls, plan: Plan) -> int:
         """Return the indicators', and what the widest level and the update of scores take.
 
-        Of every sample, what is kept of nodes, or dealt for leaves; or the sigmoid's dealt waves,
-        and what they are made of, as of every reciprocal of a level: with many classes and few
-        samples these are more.
+        Of every sample, what is kept of nodes; or, of some at a time, the sigmoid's dealt waves, as
+        of every reciprocal of a level: with many classes and few samples these are more.
         """
         scales, cuts = Scales.of(plan), sum(candidate_features(plan)[0])
         if plan.errors:
@@ -116,13 +116,13 @@ class MaskedSuite(Suite):
             if plan.draws:  # those of a table, beside all
                 indicators += LimbMatrix.memory(_drawn_cuts(plan), plan.n_drawn)
         outputs = plan.objective.outputs
-        vectors = (4 * outputs + 2) * plan.params.leaves
+        rows = (4 * outputs + 2) * plan.params.leaves * plan.n_rows
         if not plan.objective.unit_curvature:
-            vectors = max(vectors, 4 * 2 * HARMONICS * outputs)
+            rows = max(rows, 4 * 2 * HARMONICS * outputs * min(plan.n_rows, AT_ONCE))
         waves = 3 * 2 * len(reciprocal_series(scales.ratio, scales.period).multiples)
         level = Z64.nbytes((waves, cuts * scales.sides))
         derived = reasons.memory(plan) if plan.explains else 0
-        return indicators + max(Z64.nbytes((vectors, plan.n_rows)) + level, derived)
+        return indicators + max(Z64.nbytes((rows,)) + level, derived)
 
     @classmethod
     def multiplications(cls, plan: Plan) -> int:

@@ -208,7 +208,8 @@ class OwnTableRows(TableRows):
 
     def add_leaves(self, values: Masked) -> None:
         """Look every row's leaf up."""
-        self._rows.scores = self._rows.scores + self._samples.leaves(values)
+        ring = self._rows.scores.ring
+        self._rows.scores = self._rows.scores + self._samples.leaves(values, ring)
 
 
 def published_ring(scales: Scales) -> Ring:

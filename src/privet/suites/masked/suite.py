@@ -10,7 +10,7 @@ from fractions import Fraction
 import numpy as np
 import numpy.typing as npt
 
-from privet.arithmetic.lattice import DEGREE, Lattice, SmallProducts
+from privet.arithmetic.lattice import Lattice, SmallProducts, degree_for
 from privet.arithmetic.limbs import LimbMatrix
 from privet.arithmetic.rings import Z64, RingArray
 from privet.arithmetic.shares import Share
@@ -20,7 +20,8 @@ from privet.gates.indicators import Published
 from privet.gates.masked import mask, mask_one, signed_lift
 from privet.gates.polynomial import polynomial
 from privet.gates.reciprocal_series import reciprocal_series
-from privet.gates.sigmoid_series import LARGEST_SCORE, coefficients
+from privet.gates.rows import AT_ONCE
+from privet.gates.sigmoid_series import HARMONICS, LARGEST_SCORE, coefficients
 from privet.gates.softplus_series import softplus_coefficients
 from privet.runtime.orders import Head
 from privet.runtime.runtime import Runtime
@@ -30,6 +31,7 @@ from privet.suites.masked.candidates import candidate_features, handicaps
 from privet.suites.masked.cuts import Cuts
 from privet.suites.masked.gains import told_drop
 from privet.suites.masked.inference import MaskedInference
+from privet.suites.masked.leaves import LeafScale, weight_check
 from privet.suites.masked.masks import settle_masks
 from privet.suites.masked.monotone import RiseScale, in_order
 from privet.suites.masked.reciprocal import scaled
@@ -105,35 +107,38 @@ class MaskedSuite(MaskedInference):
         ring = published_ring(Scales.of(plan))
         if not plan.errors:
             return Published(ring, plan.n_samples)
-        return Published(ring, DEGREE, f"lattice {LASTING_SEED}")
+        return Published(ring, degree_for(ring.bits), f"lattice {LASTING_SEED}")
 
     @classmethod
     def memory(cls, plan: Plan) -> int:
         """Return the indicators', and what the widest level and the update of scores take.
 
-        Of a level, what is kept of every sample and node, and the dealt waves of every reciprocal
-        (as they are drawn, as the dealer sends them, and their sum): with many classes and few
-        samples these are more.
+        Of every sample, what is kept of nodes; or, of some at a time, the sigmoid's dealt waves, as
+        of every reciprocal of a level: with many classes and few samples these are more.
         """
         scales, cuts = Scales.of(plan), sum(candidate_features(plan)[0])
         if plan.errors:
-            indicators = SmallProducts.memory(cuts) + Lattice.memory(plan.n_samples)
+            bits = cls.published(plan).ring.bits
+            indicators = SmallProducts.memory(cuts, bits) + Lattice.memory(plan.n_samples, bits)
         else:
             indicators = LimbMatrix.memory(cuts, plan.n_samples)
             if plan.draws:  # those of a table, beside all
                 indicators += LimbMatrix.memory(_drawn_cuts(plan), plan.n_drawn)
-        vectors = (8 * plan.objective.outputs + 2) * plan.params.leaves
+        outputs = plan.objective.outputs
+        rows = (4 * outputs + 2) * plan.params.leaves * plan.n_rows
+        if not plan.objective.unit_curvature:
+            rows = max(rows, 4 * 2 * HARMONICS * outputs * min(plan.n_rows, AT_ONCE))
         waves = 3 * 2 * len(reciprocal_series(scales.ratio, scales.period).multiples)
         level = Z64.nbytes((waves, cuts * scales.sides))
         derived = reasons.memory(plan) if plan.explains else 0
-        return indicators + max(Z64.nbytes((vectors, plan.n_rows)) + level, derived)
+        return indicators + max(Z64.nbytes((rows,)) + level, derived)
 
     @classmethod
     def multiplications(cls, plan: Plan) -> int:
         """Return those of the indicators with the root's and all left children's derivatives."""
         cuts, vectors = _drawn_cuts(plan), plan.params.leaves * plan.objective.outputs
         if plan.errors:
-            return (cuts * DEGREE + _OF_A_MASK * plan.n_samples) * vectors
+            return (cuts * cls.published(plan).columns + _OF_A_MASK * plan.n_samples) * vectors
         return cuts * plan.n_drawn * vectors
 
     @classmethod
@@ -143,6 +148,7 @@ class MaskedSuite(MaskedInference):
         series = reciprocal_series(scales.ratio, scales.period)
         return {
             "the scales": scales.numbers(),
+            "leaf values": [str(LeafScale.of(scales)), str(weight_check(scales))],
             "the sigmoid": coefficients(),
             "the reciprocal": [series.constant, series.sines, series.cosines],
             "ties": [scaled(handicaps(plan, first=first)).tolist() for first in (True, False)],

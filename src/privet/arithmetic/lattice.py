@@ -26,7 +26,6 @@ from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
-import scipy.fft
 
 from privet.arithmetic import cores
 from privet.arithmetic.prg import Place, Prg
@@ -221,12 +220,16 @@ def _limbs(x: RingArray) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float6
 def _transform(x: npt.NDArray[np.float64] | RingArray) -> Complex:
     """Return what polynomials (..., 2048) are at the roots of X^2048 + 1: one of each pair."""
     folded: Complex = (x[..., :_HALF] + 1j * x[..., _HALF:]) * _TWIST
+    import scipy.fft  # a sixth of a second, which only those who compute should spend
+
     found: Complex = scipy.fft.fft(folded, overwrite_x=True)
     return found
 
 
 def _inverse(x: Complex) -> npt.NDArray[np.int64]:
     """Return the polynomials, whose coefficients are integers; `x` is written over."""
+    import scipy.fft
+
     folded: Complex = scipy.fft.ifft(x, overwrite_x=True)
     folded *= _TWIST.conj()
     found = np.empty((*x.shape[:-1], DEGREE), dtype=np.int64)

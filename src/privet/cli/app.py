@@ -10,32 +10,17 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from privet.cli.align import align
-from privet.cli.audit import audit
-from privet.cli.check import check
-from privet.cli.dealer import dealer
-from privet.cli.demo import demo, example
-from privet.cli.export import export
-from privet.cli.federate import forget, keys, predict, train
-from privet.cli.inspect import cuts, estimate, inspect
-from privet.cli.options import COMMAND
-from privet.cli.serve import serve
-from privet.cli.simulate import simulate
+from privet.cli.commands import COMMAND, LazyCommands, list_commands
 from privet.errors import PrivetError
 from privet.version import __version__
 
 app = typer.Typer(
     help="Gradient boosted decision tables over columns that several organisations hold.",
     no_args_is_help=True,
-    add_completion=False,
+    cls=LazyCommands,
     pretty_exceptions_enable=False,
 )
-for command in (
-    *(keys, check, dealer, align, train, forget, predict, serve, export),
-    *(cuts, estimate, inspect, simulate, demo, example),
-):
-    app.command()(command)
-app.add_typer(audit, name="audit")
+list_commands(app)
 
 
 def main() -> None:

@@ -48,16 +48,29 @@ class Config(Checked):
     @classmethod
     def read(cls, path: str | Path) -> Self:
         """Read one from a TOML file; every complaint names the file."""
+        _, values = read_toml(path)
         try:
-            return cls.parse(tomllib.loads(Path(path).read_text(encoding="utf-8")))
-        except OSError as error:
-            raise ParameterError(f"{path}: {error.strerror}") from None
-        except UnicodeDecodeError:
-            raise ParameterError(f"{path}: not a text file in UTF-8") from None
+            return cls.parse(values)
         except ParameterError as error:
             raise ParameterError(f"{path}: {error}") from None
-        except (ValueError, RecursionError) as error:
-            raise ParameterError(f"{path}: not TOML: {error}") from None
+
+
+def parse_toml(text: str) -> dict[str, Any]:
+    """Return what a text in TOML says; raise ValueError if it is none."""
+    return tomllib.loads(text)
+
+
+def read_toml(path: str | Path) -> tuple[str, dict[str, Any]]:
+    """Return the text of a TOML file and its values; every complaint names the file."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+        return text, parse_toml(text)
+    except OSError as error:
+        raise ParameterError(f"{path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ParameterError(f"{path}: not a text file in UTF-8") from None
+    except (ValueError, RecursionError) as error:
+        raise ParameterError(f"{path}: not TOML: {error}") from None
 
 
 def printable(text: str) -> bool:

@@ -28,6 +28,24 @@ class Listed(NamedTuple):
 
 
 COMMANDS = {
+    "init": Listed(
+        "init",
+        "Begin a federation: ask five questions, write keys, party.toml and a job to send round.",
+        (
+            "privet init",
+            "privet init --name shop --address shop.example:7403 --others bank,telecom "
+            "--table customers.csv --label churned",
+        ),
+    ),
+    "join": Listed(
+        "join",
+        "Take part in a job that you were sent: fill in your side, and take in those of others.",
+        (
+            "privet join job.toml",
+            "privet join job.toml --name bank --address bank.example:7401 --table accounts.csv",
+            "privet join job.toml --name dealer --address dealer.example:7400",
+        ),
+    ),
     "keys": Listed(
         "federate",
         "Make a private key and a certificate, and print the fingerprint to tell the others.",

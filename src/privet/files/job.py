@@ -42,6 +42,7 @@ from privet.files.contacts import Contact, Participant, parse_address
 from privet.files.dealers import Dealers
 from privet.files.id_terms import IdTerms
 from privet.files.reveals import Reveals
+from privet.files.seats import refuse_open_seats
 from privet.terms.cuts import Cuts
 from privet.terms.monotone import Monotone, by_feature, refuse_several
 from privet.terms.params import Params, Task
@@ -85,6 +86,12 @@ class Job(Reveals, Dealers):
     params: dict[str, Any] = Field(default_factory=dict)
     """Hyper-parameters by name, but for the task."""
     participants: Annotated[list[Participant], Field(min_length=2)]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _all_are_seated(cls, values: Any) -> Any:
+        refuse_open_seats(values)
+        return values
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
@@ -260,15 +267,19 @@ class Job(Reveals, Dealers):
             **self.hyper_parameters().model_dump(),
         }
 
-    def terms(self) -> dict[str, Any]:
-        """Return everything that is agreed on, key by key, defaults included."""
-        seats = {
+    def seats(self) -> dict[str, str]:
+        """Return where everybody is reached, and by which certificate it is known."""
+        return {
             f"{name}'s {key}": value
             for name, contact in self._contacts().items()
             for key, value in contact.model_dump(include={"address", "fingerprint"}).items()
         }
+
+    def terms(self) -> dict[str, Any]:
+        """Return everything that is agreed on, key by key, defaults included."""
         dealers = {"dealers": list(self.dealer_names), "dealers' players": self.played_by}
-        return {**self.work(), "export": self.export, **self.ids.limits(), **dealers, **seats}
+        agreed = {**self.work(), "export": self.export, **self.ids.limits(), **dealers}
+        return {**agreed, **self.seats()}
 
     @property
     def digest(self) -> str:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import io
+import os
 import signal
 import sys
-from typing import Annotated
+from contextlib import suppress
+from typing import Annotated, NoReturn
 
 import typer
 from rich.console import Console
@@ -27,15 +30,49 @@ def main() -> None:
     """Run the command line and end the process with the documented exit code."""
     # A service manager asks to end by SIGTERM, a person by Ctrl-C: it comes to the same.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    _prepare_streams()
     try:
-        app()
+        try:
+            app()
+        finally:
+            _flush()
     except PrivetError as error:
-        text = Text.assemble(("error: ", "bold red"), str(error))
-        Console(stderr=True).print(text, soft_wrap=True)
-        sys.exit(error.exit_code)
+        _complain(error)
+    except BrokenPipeError:  # a reader who has seen enough, as `head` does
+        sys.exit(1)
+    except OSError as error:
+        from privet.cli.console import as_ours
+
+        _complain(as_ours(error))
     finally:  # what is done is done: a signal that comes too late must not say otherwise
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, signal.SIG_IGN)
+
+
+def _prepare_streams() -> None:
+    """Have streams that are there, though somebody closed them, and that take every name."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115
+        elif mode == "w" and isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _flush() -> None:
+    """Find out that a disk is full while somebody can be told, not when Python has ended."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise
+
+
+def _complain(error: PrivetError) -> NoReturn:
+    text = Text.assemble(("error: ", "bold red"), str(error))
+    with suppress(OSError):  # if nobody can be told, the exit code still says it
+        Console(stderr=True).print(text, soft_wrap=True)
+    sys.exit(error.exit_code)
 
 
 def _show_version(wanted: bool) -> None:

@@ -44,7 +44,7 @@ def demo(
     loaded = load_dataset(data)
     rows, new = split_rows(loaded.frame, 0.2, 0)
     params = Params(task=loaded.task, tables=tables, depth=depth, learning_rate=1.0)
-    console = Console(highlight=False, soft_wrap=True)
+    console = Console(highlight=False, markup=False, soft_wrap=True)
     with contextlib.ExitStack() as stack:
         if folder is None:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="privet-demo-")))

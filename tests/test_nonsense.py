@@ -84,6 +84,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     AuditLog(at / "audit.log").add("began", command="train", name="x", job="y")
     (at / "losses.json").write_text(json.dumps({"losses": [0.5, 0.4]}))
     (at / "folder").mkdir()
+    (at / os.fsdecode(b"caf\xe9")).write_text("id,a,label\n1,2,3\n")
     (at / "empty").touch()
     (at / "bytes").write_bytes(bytes(range(256)) * 40)
     (at / "wrong.toml").write_text("a = [1,\n")
@@ -178,11 +179,13 @@ STREAMS = {
 @pytest.mark.usefixtures("copied")
 def test_streams_that_are_closed_or_full(what: str) -> None:
     line, code = STREAMS[what]
+    environment = {key: os.environ[key] for key in os.environ if key != "PYTHONUNBUFFERED"}
     done = subprocess.run(  # noqa: S602
         f"{shlex.quote(sys.executable)} -m privet {line}",
         shell=True,
         capture_output=True,
         text=True,
+        env=environment,
         timeout=60,
         check=False,
     )
@@ -191,6 +194,27 @@ def test_streams_that_are_closed_or_full(what: str) -> None:
     assert done.returncode == code, done.stderr
     if code == 6:
         assert done.stderr == "error: No space left on device\n"
+
+
+def test_a_full_disk_that_shows_at_the_end() -> None:
+    """Predictions are written as bytes, and these are still on their way when a command is done."""
+    code = """
+import sys
+from privet.cli import app
+app.app = lambda: sys.stdout.buffer.write(b"id,prediction")
+app.main()
+"""
+    environment = {key: os.environ[key] for key in os.environ if key != "PYTHONUNBUFFERED"}
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(  # noqa: S603
+            [sys.executable, "-c", code],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment,
+            check=False,
+        )
+    assert (done.returncode, done.stderr) == (6, "error: No space left on device\n")
 
 
 @pytest.mark.usefixtures("copied")

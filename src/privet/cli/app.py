@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 from contextlib import suppress
-from typing import Annotated, NoReturn
+from typing import Annotated, NoReturn, TextIO
 
 import typer
 from rich.console import Console
@@ -35,7 +35,7 @@ def main() -> None:
         try:
             app()
         finally:
-            _flush()
+            _flush(sys.stdout)
     except PrivetError as error:
         _complain(error)
     except BrokenPipeError:  # a reader who has seen enough, as `head` does
@@ -59,12 +59,12 @@ def _prepare_streams() -> None:
             stream.reconfigure(errors="backslashreplace")
 
 
-def _flush() -> None:
+def _flush(stream: TextIO) -> None:
     """Find out that a disk is full while somebody can be told, not when Python has ended."""
     try:
-        sys.stdout.flush()
+        stream.flush()
     except OSError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())  # for the rest of it
         raise
 
 
@@ -72,6 +72,8 @@ def _complain(error: PrivetError) -> NoReturn:
     text = Text.assemble(("error: ", "bold red"), str(error))
     with suppress(OSError):  # if nobody can be told, the exit code still says it
         Console(stderr=True).print(text, soft_wrap=True)
+    with suppress(OSError):
+        _flush(sys.stderr)
     sys.exit(error.exit_code)
 
 

@@ -112,6 +112,8 @@ def test_a_federation_made_by_init_and_join(folders: Path, privet: Privet) -> No
     for name, port in zip(("bank", "telecom", "dealer"), ports[1:], strict=True):
         joined = join(privet, name, "sent.toml", port)
         assert joined.code == 0, joined.err
+        assert "The job diagnosis: classification, 3 tables of 2 tests each." in joined.err
+        assert "shop has the label, shop gets predictions, dealer deals." in joined.err
         assert begun.out.strip() in joined.err  # the shop's fingerprint, to compare
         assert f"send {name}/job.toml back" in joined.err
         taken_in = privet("join", f"{name}/job.toml", "--folder", "shop")
@@ -226,9 +228,11 @@ def test_what_is_there_is_used_and_kept(folders: Path, privet: Privet) -> None:
     own = ("--folder", "shop", "--address", "shop.example:7403", "--others", "bank")
     assert privet("init", *own).code == 0
     text = (folders / "shop" / "job.toml").read_text()
-    (folders / "shop" / "job.toml").write_text(text + "# a comment of ours\n")
+    text = text.replace("recipient", 'export = "shop"\nrecipient') + "# a comment of ours\n"
+    (folders / "shop" / "job.toml").write_text(text)
     other = ("--folder", "bank", "--name", "bank", "--address", "bank.example:7401")
-    assert privet("join", "shop/job.toml", *other, "--table", "bank/train.csv").code == 0
+    joined = privet("join", "shop/job.toml", *other, "--table", "bank/train.csv")
+    assert (joined.code, "It also says: export = shop." in joined.err) == (0, True)
     assert "# a comment of ours" in (folders / "bank" / "job.toml").read_text()
 
 

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from privet.cli.next_steps import say, tell_next, tell_own, tell_taken_in, typed
+from privet.cli.next_steps import say, tell_next, tell_own, tell_taken_in, tell_terms, typed
 from privet.cli.own_side import (
     Address,
     DealerAddress,
@@ -32,9 +32,11 @@ from privet.cli.table_options import (
     Types,
     table_of,
 )
+from privet.data.description import DataDescription
 from privet.data.labels import settle_label
 from privet.data.sources.source import naming
 from privet.errors import DisagreementError, ParameterError
+from privet.files.job import Job
 from privet.files.open_job import OpenJob
 from privet.files.own_files import (
     JOB_FILE,
@@ -87,24 +89,24 @@ def join(
     keys = key_files(us, place) if own is None else (Path(own.key), Path(own.certificate))
     taken = _elsewhere(joined, us)
     agreed = joined.as_if_filled()
-    passive = us not in agreed.dealer_names
+    if is_open(joined.seats[us]):
+        tell_terms(agreed)
+    has_columns = us not in agreed.dealer_names
     if own is not None:
         refuse_described(own, name, table=table, id=id_, label=label)
     needed = {"--address": address} if is_open(joined.seats[us]) else {}
-    questions.require({**needed, "--table": own or table} if passive else needed)
+    questions.require({**needed, "--table": own or table} if has_columns else needed)
     seats = [_own_seat(questions, joined, us, keys, address, taken)]
     played = next((dealer for dealer, by in agreed.played_by.items() if by == us), None)
     if played is not None:
-        dealer_keys = key_files(played, place)
+        keys = key_files(played, place)
         if own is not None and own.dealer is not None:
-            dealer_keys = Path(own.dealer.key), Path(own.dealer.certificate)
+            keys = Path(own.dealer.key), Path(own.dealer.certificate)
         if is_open(joined.seats[played]):
-            given = ask_played(questions, dealer_address, played, seats[0].address, taken)
-            seats.append(OwnSeat(played, given, dealer_keys))
-        else:
-            seats.append(_own_seat(questions, joined, played, dealer_keys, dealer_address, taken))
+            dealer_address = ask_played(questions, dealer_address, played, seats[0].address, taken)
+        seats.append(_own_seat(questions, joined, played, keys, dealer_address, taken))
     party = None
-    if passive and own is None:
+    if has_columns and own is None:
         known = table_of(
             drop=drop,
             categorical=categorical,
@@ -114,16 +116,7 @@ def join(
             decimal=decimal,
         )
         asked = TableQuestions(questions, table, known)
-        ids = asked.id(id_, len(agreed.ids.parts))
-        is_active = agreed.role(us) == "active"
-        if label is not None and not is_active:
-            raise ParameterError(f"label: the job has {agreed.names[agreed.active]} hold the label")
-        answer = asked.label(label, ours=True) if is_active else None
-        data, frame = asked.read(id=ids, label=answer)
-        if is_active:
-            with naming(data.where):
-                settle_label(frame, agreed.task, agreed=agreed.classes)
-        party = party_text(us, data, place, played)
+        party = party_text(us, _described(asked, agreed, us, id_, label), place, played)
     filled, new = take_seats(joined, seats, place, party)
     tell_taken_in(ours, filled, us)
     changed = [seat for seat in seats if ours.seats[seat.name] != filled.seats[seat.name]]
@@ -136,6 +129,21 @@ def join(
         )
     whole = not sent.waited_for and not changed
     tell_next(filled, [seat.name for seat in seats], place, send=send, whole=whole)
+
+
+def _described(
+    asked: TableQuestions, job: Job, us: str, id_: str | None, label: str | None
+) -> DataDescription:
+    """Return our table, described as the job needs it: with its label, if that is ours."""
+    ids = asked.id(id_, len(job.ids.parts))
+    if job.role(us) != "active":
+        if label is not None:
+            raise ParameterError(f"label: the job has {job.names[job.active]} hold the label")
+        return asked.read(id=ids)[0]
+    data, frame = asked.read(id=ids, label=asked.label(label, ours=True))
+    with naming(data.where):
+        settle_label(frame, job.task, agreed=job.classes)
+    return data
 
 
 def _take_in(place: Path, sent: OpenJob, replace: list[str]) -> tuple[OpenJob, OpenJob]:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import typer
 
+from privet.files.job import Job
 from privet.files.open_job import OpenJob
 from privet.files.own_files import JOB_FILE, PARTY_FILE, OwnSeat
 from privet.files.seats import is_open, listed, read_out
@@ -16,6 +17,22 @@ from privet.files.seats import is_open, listed, read_out
 def say(text: str) -> None:
     """Say something to the person, and not to a program that reads what we print."""
     typer.echo(text, err=True)
+
+
+def tell_terms(job: Job) -> None:
+    """Say what somebody agrees to who joins a job."""
+    params = job.hyper_parameters()
+    rows = "those that all have" if job.align else "the same at all, in the same order"
+    say(
+        f"The job {job.name}: {job.task}, {params.tables} tables of {params.depth} tests each.\n"
+        f"  {job.names[job.active]} has the label, {job.names[job.recipient_index]} gets "
+        f"predictions, {listed(job.dealer_names)} deal{'s' * (len(job.dealer_names) == 1)}. The "
+        f"rows: {rows}."
+    )
+    more = {**job.reveals(), "export": job.export, "keep_indicators": job.keep_indicators}
+    said = [f"{key} = {value}" for key, value in more.items() if value]
+    if said:
+        say(f"  It also says: {', '.join(said)}.")
 
 
 def tell_own(job: OpenJob, seats: Sequence[OwnSeat], new: Sequence[Path]) -> None:

@@ -69,8 +69,9 @@ def ask_address(
             raise ParameterError(f"address: {text} is somebody else's in the job")
         return text
 
-    if default is None and questions.can_ask:
-        default = f"{socket.getfqdn()}:7400"
+    host = socket.getfqdn()
+    if default is None and questions.can_ask and not host.startswith("localhost"):
+        default = f"{host}:7400"
     return questions.answer(given, f"{whose} for the others, HOST:PORT", check, default)
 
 
@@ -162,9 +163,9 @@ class TableQuestions:
             return self.questions.answer(given, "The label's column", self._column, default)
         return self.questions.answer(
             given,
-            "The label's column (nothing, if another participant has the label)",
-            lambda text: self._column(text) if text else None,
-            default or "",
+            "The label's column (none, if another participant has the label)",
+            lambda text: None if text == "none" not in self.names else self._column(text),
+            default or "none",
         )
 
     def read(self, **described: Any) -> tuple[DataDescription, Frame]:

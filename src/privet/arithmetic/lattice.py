@@ -30,7 +30,6 @@ from functools import cache, cached_property
 
 import numpy as np
 import numpy.typing as npt
-import scipy.fft
 
 from privet.arithmetic import cores
 from privet.arithmetic.prg import Place, Prg
@@ -262,12 +261,16 @@ def _transform(x: Floats | RingArray) -> Complex:
     """Return what polynomials (..., d) are at the roots of X^d + 1: one of each pair."""
     degree = x.shape[-1]
     folded: Complex = (x[..., : degree // 2] + 1j * x[..., degree // 2 :]) * _twist(degree)
+    import scipy.fft  # a sixth of a second, which only those who compute should spend
+
     found: Complex = scipy.fft.fft(folded, overwrite_x=True)
     return found
 
 
 def _inverse(x: Complex) -> npt.NDArray[np.int64]:
     """Return the polynomials, whose coefficients are integers; `x` is written over."""
+    import scipy.fft
+
     half = x.shape[-1]
     folded: Complex = scipy.fft.ifft(x, overwrite_x=True)
     folded *= _twist(2 * half).conj()

@@ -14,7 +14,8 @@ from typing import Annotated, Literal
 import typer
 from rich.console import Console
 
-from privet.errors import INTERRUPTED, PrivetError
+from privet.config import quoted
+from privet.errors import INTERRUPTED, PrivetError, UnavailableError
 from privet.federation.events import Event, Teller
 
 LogFormat = Annotated[
@@ -57,7 +58,15 @@ def telling(log_format: str) -> Iterator[Teller]:
         yield Teller(tell)
 
 
+def as_ours(error: OSError) -> UnavailableError:
+    """Return what the system refuses (a full disk, a name too long) as an error of ours."""
+    where = "" if error.filename is None else f"{quoted(error.filename, 200)}: "
+    return UnavailableError(f"{where}{error.strerror or error}")
+
+
 def _last_words(error: BaseException) -> Event:
+    if isinstance(error, OSError):
+        error = as_ours(error)
     if isinstance(error, KeyboardInterrupt):
         return Event("interrupted", "interrupted", {"code": INTERRUPTED})
     if not isinstance(error, PrivetError):

@@ -14,8 +14,8 @@ from rich.table import Table
 
 from privet.boosting.binning import bucket_columns
 from privet.boosting.trainer import train
-from privet.cli.options import Dealers
-from privet.data.datasets import load_dataset
+from privet.cli.options import Dealers, any_of
+from privet.data.datasets import DATASETS, load_dataset
 from privet.data.partition import split_columns, split_rows
 from privet.data.reader import read_frame
 from privet.errors import PeerError
@@ -25,9 +25,13 @@ from privet.laboratory.local_federation import LocalFederation
 from privet.runtime.roles import check_dealers
 from privet.terms.params import Params
 
+DataSetName = Annotated[
+    str, typer.Option(help="A data set by name.", autocompletion=any_of(DATASETS))
+]
+
 
 def demo(
-    data: Annotated[str, typer.Option(help="A data set by name.")] = "breast-cancer",
+    data: DataSetName = "breast-cancer",
     tables: Annotated[int, typer.Option(help="How many decision tables.")] = 10,
     depth: Annotated[int, typer.Option(help="How many tests in a table.")] = 3,
     folder: Annotated[
@@ -40,7 +44,7 @@ def demo(
     loaded = load_dataset(data)
     rows, new = split_rows(loaded.frame, 0.2, 0)
     params = Params(task=loaded.task, tables=tables, depth=depth, learning_rate=1.0)
-    console = Console(highlight=False, soft_wrap=True)
+    console = Console(highlight=False, markup=False, soft_wrap=True)
     with contextlib.ExitStack() as stack:
         if folder is None:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="privet-demo-")))
@@ -93,7 +97,7 @@ def demo(
 
 def example(
     folder: Annotated[Path, typer.Argument(help="A new folder.")],
-    data: Annotated[str, typer.Option(help="A data set by name.")] = "breast-cancer",
+    data: DataSetName = "breast-cancer",
     seed: Annotated[int, typer.Option(help="Chooses the new rows.")] = 0,
 ) -> None:
     """Split a data set by columns into tables of three participants, to try things with."""

@@ -50,7 +50,7 @@ def keys(
         typer.echo(identity.fingerprint)
         return
     identity = create_identity(name, make_folder(folder))
-    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
     console.print(f"{identity.key_file} is yours alone; {identity.certificate_file} goes with it.")
     console.print("Tell the others this fingerprint, over a way that nobody can change:")
     typer.echo(identity.fingerprint)

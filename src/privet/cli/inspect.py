@@ -140,9 +140,13 @@ def _in_json(view: View) -> dict[str, Any]:
 def _losses(path: Path) -> list[float]:
     """Return the losses that a report has, table by table."""
     try:
+        if path.exists() and not path.is_file():
+            raise ParameterError(f"report: {path}: is no file")
         report = json.loads(path.read_bytes())
     except OSError as error:
         raise ParameterError(f"report: {path}: {error.strerror}") from None
+    except ParameterError:
+        raise
     except ValueError:
         raise ParameterError(f"report: {path}: not a report, which is JSON") from None
     places = [report, report.get("validation")] if isinstance(report, dict) else []

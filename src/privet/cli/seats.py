@@ -9,7 +9,7 @@ import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from privet.cli.options import COMMAND
+from privet.cli.commands import COMMAND
 from privet.cli.own_dealer import own_dealer
 from privet.federation.audited import audited
 from privet.federation.events import Teller

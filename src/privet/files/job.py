@@ -42,6 +42,7 @@ from privet.files.contacts import Contact, Participant, parse_address
 from privet.files.dealers import Dealers
 from privet.files.id_terms import IdTerms
 from privet.files.reveals import Reveals
+from privet.files.seats import refuse_open_seats
 from privet.suites.suite import refuse_lacks
 from privet.terms.cuts import Cuts
 from privet.terms.monotone import Monotone, by_feature, refuse_several
@@ -95,6 +96,12 @@ class Job(Reveals, Dealers):
     """Hyper-parameters by name, but for the task: see `[params]`."""
     participants: Annotated[list[Participant], Field(min_length=2)]
     """Who takes part, in the order in which all count them: two or more."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _all_are_seated(cls, values: Any) -> Any:
+        refuse_open_seats(values)
+        return values
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
@@ -276,15 +283,19 @@ class Job(Reveals, Dealers):
             **self.hyper_parameters().model_dump(),
         }
 
-    def terms(self) -> dict[str, Any]:
-        """Return everything that is agreed on, key by key, defaults included."""
-        seats = {
+    def seats(self) -> dict[str, str]:
+        """Return where everybody is reached, and by which certificate it is known."""
+        return {
             f"{name}'s {key}": value
             for name, contact in self._contacts().items()
             for key, value in contact.model_dump(include={"address", "fingerprint"}).items()
         }
+
+    def terms(self) -> dict[str, Any]:
+        """Return everything that is agreed on, key by key, defaults included."""
         dealers = {"dealers": list(self.dealer_names), "dealers' players": self.played_by}
-        return {**self.work(), "export": self.export, **self.ids.limits(), **dealers, **seats}
+        agreed = {**self.work(), "export": self.export, **self.ids.limits(), **dealers}
+        return {**agreed, **self.seats()}
 
     @property
     def digest(self) -> str:

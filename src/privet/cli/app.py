@@ -21,6 +21,7 @@ from privet.cli.inspect import cuts, estimate, inspect
 from privet.cli.options import COMMAND
 from privet.cli.serve import serve
 from privet.cli.simulate import simulate
+from privet.cli.ui import ui
 from privet.errors import PrivetError
 from privet.version import __version__
 
@@ -31,7 +32,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 for command in (
-    *(keys, check, dealer, align, train, forget, predict, serve, export),
+    *(keys, check, dealer, align, train, forget, predict, serve, export, ui),
     *(cuts, estimate, inspect, simulate, demo, example),
 ):
     app.command()(command)

@@ -47,7 +47,7 @@ def inspect(
         paths = plot_model(view, plot, () if report is None else _losses(report))
         typer.echo(f"{len(paths)} pictures are in {plot}", err=True)
     if as_json:
-        typer.echo(json.dumps({**about, **_in_json(view)}, indent=2))
+        typer.echo(json.dumps({**about, **view.in_json()}, indent=2))
         return
     if plot is not None:
         return
@@ -101,36 +101,6 @@ def _title(about: dict[str, Any]) -> str:
         f"{about['party']}'s part of the model {about['model'][:16]} of the job {about['job']}: "
         f"{about['task']}, protocol {about['protocol']}"
     )
-
-
-def _in_json(view: View) -> dict[str, Any]:
-    found: dict[str, Any] = {
-        "tables": [
-            [
-                {
-                    "feature": test.feature.name,
-                    "owner": test.feature.owner,
-                    "threshold": None if test.threshold is None else str(test.threshold),
-                    "test": test.known,
-                }
-                for test in table
-            ]
-            for table in view.tables
-        ],
-        # The share of all tests that a feature has.
-        "importances": [
-            {"feature": feature.name, "owner": feature.owner, "importance": share}
-            for feature, share in view.importances
-        ],
-    }
-    if view.by_gain is not None:
-        found["importances_by_gain"] = [
-            {"feature": feature.name, "owner": feature.owner, "importance": share}
-            for feature, share in view.by_gain
-        ]
-    if view.leaf_values is not None:
-        found["leaf_values"] = view.leaf_values.tolist()
-    return found
 
 
 def _losses(path: Path) -> list[float]:

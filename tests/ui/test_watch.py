@@ -82,6 +82,21 @@ def test_a_page_gets_what_it_missed(local: LocalFederation) -> None:
     assert list(watch.news(cursor)) == []
 
 
+def test_the_curve_goes_on_where_an_earlier_run_ended(local: LocalFederation) -> None:
+    for tables, resumed in (((1, 2, 3), 0), ((3, 4), 2)):
+        record = begin(local, digest="same")
+        if resumed:
+            record.add(Event("resumed", "", {"tables": resumed}).line())
+        for number in tables:
+            fields = {"table": number, "tables": 9, "validation_loss": float(10 * resumed)}
+            record.add(Event("table", "", fields).line())
+        record.close()
+    watch = watching(local)
+    told = watch.whole(watch.overview()["runs"][0]["id"])
+    assert [point[0] for point in told["earlier"]] == [1, 2]
+    assert [point[0] for point in told["points"]] == [3, 4]
+
+
 def test_a_process_that_is_gone(local: LocalFederation) -> None:
     watch, record = watching(local), begin(local)
     watch.look()

@@ -1,7 +1,7 @@
 """What a participant's runs had to say, kept in its own folder: for its page, and for later.
 
-    FOLDER/runs/20261118T022612-train-5f0c91ab.jsonl    what it told, a JSON object a line
-    FOLDER/runs/20261118T022612-train-5f0c91ab.now      how it stands, written anew all the time
+    FOLDER/runs/20261118T022612000417-train-5f0c91ab.jsonl    what it told, a JSON object a line
+    FOLDER/runs/20261118T022612000417-train-5f0c91ab.now      how it stands, written anew
 
 A run holds a lock on its file for as long as it lives, however it ends: so whoever reads can tell
 one that goes on from one that was killed. Only the owner of the folder can read them. The last 200
@@ -37,7 +37,7 @@ class RunRecord:
         runs = make_folder(Path(folder) / FOLDER)
         _forget_old(runs, MOST_RUNS - 1)
         now = datetime.datetime.now(datetime.timezone.utc)
-        self.path = runs / f"{now:%Y%m%dT%H%M%S}-{command}-{secrets.token_hex(4)}{LINES}"
+        self.path = runs / f"{now:%Y%m%dT%H%M%S%f}-{command}-{secrets.token_hex(4)}{LINES}"
         self._writing = threading.Lock()
         try:
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND

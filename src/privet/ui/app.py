@@ -69,7 +69,6 @@ class Application:
         self._looking = threading.Lock()
         self.over = False
         """Set from another thread, when all pages are to be let go."""
-        self._checking: set[str] = set()
 
     def asgi(self) -> ASGIApp:
         """Return it behind its guard."""
@@ -179,7 +178,7 @@ class Application:
                 )
             if running is not None:
                 raise UnavailableError(f"{name}: is being trained already")
-            self._watch.control.train(name, known.file, restart=_asks_restart(body))
+        self._watch.control.train(name, known.file, restart=_asks_restart(body))
         return {"started": name}
 
     def _stop(self, request: Request, _: bytes) -> dict[str, Any]:

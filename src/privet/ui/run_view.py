@@ -11,6 +11,9 @@ _LOGGED = 60
 _UNLOGGED = frozenset({"table", "revealed"})
 """What is shown elsewhere."""
 
+Point = tuple[int, float | None, float | None]
+"""Of a table: its number, the training loss before it, the validation loss after it."""
+
 
 class RunView:
     """A run, as far as it has come."""
@@ -30,8 +33,7 @@ class RunView:
         self.started: dict[str, Any] = {}
         self.tables: dict[str, Any] = {}
         self.standing: dict[str, Any] = {}
-        self.points: list[tuple[int, float | None, float | None]] = []
-        """After each table: its number, the training loss before it, the validation loss."""
+        self.points: list[Point] = []
         self.reveals: list[dict[str, Any]] = []
         self.warnings: list[str] = []
         self.resumed = 0

@@ -17,7 +17,7 @@ from privet.files.party_file import PartyFile
 from privet.files.runs import RunFile, run_files
 from privet.ui.control import Control
 from privet.ui.jobs import KnownJob, Shelf, federations
-from privet.ui.run_view import RunView
+from privet.ui.run_view import Point, RunView
 from privet.ui.words import added, ledger
 
 _JOBS_SECONDS = 2.0
@@ -144,9 +144,21 @@ class Watch:
         """Return a run, with its ledger in words."""
         view = self.run(name)[1]
         found = view.whole(since)
+        if view.resumed and not since:
+            found["earlier"] = self._earlier(view)
         if view.job in self._jobs:
             found["ledger"] = ledger(self._jobs[view.job].job, view.reveals)
         return found
+
+    def _earlier(self, view: RunView) -> list[Point]:
+        """Return the points of the tables that earlier runs had trained, from where one goes on."""
+        points: dict[int, Point] = {}
+        for each in self._runs.values():
+            if each.view is view:
+                break
+            if each.view.began.get("digest") == view.began.get("digest"):
+                points.update({point[0]: point for point in each.view.points})
+        return [points[table] for table in sorted(points) if table <= view.resumed]
 
     def ledger(self, job: str) -> dict[str, Any]:
         """Return what left the protocol in all runs of a job together."""

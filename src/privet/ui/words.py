@@ -35,7 +35,7 @@ _WORDS = {
 }
 _SINGULAR = {
     "1 predictions": "1 prediction",
-    "of 1 tests": "of 1 test",
+    "1 tests": "1 test",
     "1 levels": "1 level",
     "1 tables": "1 table",
     "1 columns": "1 column",
@@ -71,9 +71,8 @@ def audience(to: Sequence[str], job: Job) -> str:
 def sentence(what: str, to: Sequence[str], count: int, job: Job) -> str:
     """Return one reveal in words."""
     learned = _WORDS.get(what, f"{{n}} of: {what}").format(n=f"{count:,}")
-    for several, one in _SINGULAR.items():
-        if learned.startswith(several) or f" {several}" in f" {learned}":
-            learned = learned.replace(several, one) if count == 1 else learned
+    for several, one in _SINGULAR.items() if count == 1 else ():
+        learned = learned.replace(several, one)
     who = audience(to, job)
     return f"{who[0].upper() if who.startswith('all ') else who[0]}{who[1:]} learned {learned}"
 

@@ -30,7 +30,7 @@ export function estimate(known) {
   const traffic = new Chart("What is sent", stacks);
   const element = h("div", { class: "grid" },
     card("If a training had", form, note),
-    card("it would take about", facts),
+    card("It would take about", facts),
     card("Time", times.element, h("p", { class: "quiet" }, "What is carried while all compute counts once. Each participant has a processor core to itself.")),
     card("Traffic", traffic.element));
   let timer = 0, asked = 0;

@@ -22,7 +22,7 @@ export function history() {
     before = now;
     mark();
     if (!all.length) { refill(body, h("p", { class: "quiet" }, "No runs yet.")); return; }
-    refill(body, table("Runs, the newest first", ["begun", "", "what", "job", "how it ended", "tables", "time"],
+    refill(body, table("Runs, the newest first", ["begun", "compare", "what", "job", "how it ended", "tables", "time"],
       all.map((run) => [
         h("a", { href: `#/run/${encodeURIComponent(run.id)}` }, when(run.began)),
         h("input", { type: "checkbox", "aria-label": `compare the run of ${when(run.began)}`, checked: chosen.has(run.id),

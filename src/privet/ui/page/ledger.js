@@ -18,7 +18,7 @@ export function left(known) {
   refill(which, choices);
   const element = h("div", {},
     card("What left the protocol", h("p", { class: "quiet" },
-      "Everything else that crossed the wire was masked: uniform, whatever the data."), which, lead, allowed),
+      "All know the terms of the job, the number of rows and the names of columns. Everything else that crossed the wire was masked."), which, lead, allowed),
     card("What this job keeps from everybody", hidden));
 
   function draw() {
@@ -26,7 +26,8 @@ export function left(known) {
     const rows = (all ? ledger?.rows : lastTraining(known.name)?.ledger) || [];
     const odd = rows.filter((row) => !row.allowed && row.count);
     say(lead, odd.length ? "Something left that no term of this job allows: see the rows marked below."
-      : rows.some((row) => row.count) ? "All of it is what the job allows." : "Nothing has left yet.");
+      : !rows.some((row) => row.count) ? "Nothing has left yet."
+        : `All of it is what the job allows.${all && ledger.runs > 1 ? ` These are ${ledger.runs} runs together; what was told again counts again.` : ""}`);
     lead.className = odd.length ? "bad" : "";
     refill(allowed, list(rows.filter((row) => row.allowed || row.count)));
     refill(hidden, h("ul", { class: "plain" }, rows.filter((row) => !row.allowed && !row.count).map((row) =>

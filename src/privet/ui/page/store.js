@@ -38,7 +38,7 @@ function takeRun(told) {
   const points = known.points;
   points.length = told.from;  // what came twice, after the line was cut, counts once
   for (const point of told.points) points.push(point);
-  state.runs.set(told.id, { ...told, points });
+  state.runs.set(told.id, { earlier: known.earlier, ...told, points });
 }
 
 // A whole run, from the other side if we do not have it.

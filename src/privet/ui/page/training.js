@@ -17,6 +17,7 @@ export function training(known) {
   const name = known.name;
   const now = h("span");
   const words = h("p", { class: "words" });
+  const detail = h("p", { class: "quiet" });
   const complaint = h("p", { class: "bad", role: "alert" });
   const start = h("button", { class: "main", onclick: () => act(() => post(`api/jobs/${encodeURIComponent(name)}/train`, {})) });
   const stop = h("button", { onclick: () => act(() => post(`api/runs/${encodeURIComponent(lastTraining(name).id)}/stop`)) }, "Stop");
@@ -34,11 +35,10 @@ export function training(known) {
   const element = h("div", { class: "grid" },
     h("section", { class: "card wide" },
       h("div", { class: "head" }, h("h2", {}, "Training"), now, h("span", { class: "space" }), start, stop, again),
-      complaint, words, progress, facts, warnings),
-    card("Who is there", people),
-    lossCard,
-    card("What left the protocol so far", sentences, h("p", {}, h("a", { href: `#/job/${encodeURIComponent(name)}/left` }, "Beside what the job allows"))),
-    h("section", { class: "card" }, h("details", {}, h("summary", {}, "What it said"), log)));
+      complaint, words, detail, progress, facts, warnings),
+    h("div", {}, card("Who is there", people),
+      card("What left the protocol so far", sentences, h("p", {}, h("a", { href: `#/job/${encodeURIComponent(name)}/left` }, "Beside what the job allows")))),
+    h("div", {}, lossCard, h("section", { class: "card" }, h("details", {}, h("summary", {}, "What it said"), log))));
   let asked = 0;
 
   async function act(what) {
@@ -78,6 +78,7 @@ export function training(known) {
     if (entry.complaint && !going) say(complaint, entry.complaint);
     if (going) say(complaint, "");
     say(words, sayState(run, entry));
+    say(detail, run?.state === "failed" && run.end?.peer ? run.words : "");
     words.className = run && ["failed", "killed"].includes(run.state) ? "words bad" : "words";
     progress.hidden = !run?.tables;
     if (run?.tables) {
@@ -97,7 +98,7 @@ export function training(known) {
   }
 
   function drawLoss(run) {
-    const points = run?.points || [];
+    const points = [...(run?.earlier || []), ...(run?.points || [])];
     const ours = points.some((p) => p[2] !== null);
     const shared = points.some((p) => p[1] !== null);
     const validated = run?.report?.validation;
@@ -122,7 +123,7 @@ export function training(known) {
 
 function sayState(run, known) {
   if (!run) return known.file ? "Nobody has trained this job from here. All participants and the dealer must be started, in any order." : "The job’s file is not known here: start the page with --job to train it.";
-  if (run.state === "failed") return run.words;
+  if (run.state === "failed") return run.end?.peer ? `Lost ${run.end.peer}. Once it is back, going on starts after the last table that all have.` : run.words;
   if (run.state === "stopped") return "Stopped here. Going on starts after the last table that all have.";
   if (run.state === "killed") return "The process ended without a last word: it was killed, or the machine was. Going on starts after the last table that all have.";
   if (run.state === "done") return `Done: ${run.words.split("\n").at(-1)}.`;
@@ -148,6 +149,11 @@ function drawFacts(facts, run, known, going) {
     started.samples ? fact("Rows, features", `${count(started.samples)}, ${count(started.features)}`, started.masks ? `${started.masks} masks` : null) : null);
 }
 
+function delay(ms) {
+  if (ms === null || ms === undefined) return "–";
+  return ms < 0.1 ? "< 0.1 ms" : `${number(ms, 2)} ms`;
+}
+
 function drawPeople(people, run, known) {
   const met = new Map((run?.peers || []).map((peer) => [peer.name, peer]));
   const others = [...known.participants, ...known.dealers].filter((each) => each.name !== state.overview.party);
@@ -158,7 +164,7 @@ function drawPeople(people, run, known) {
     return [
       h("span", {}, each.name, h("small", {}, known.dealers.some((d) => d.name === each.name) ? " dealer" : each.role === "active" ? " label" : "")),
       h("span", { class: `chip ${look}`, "data-peer": each.name }, words, peer.since ? h("small", {}, ` since ${time(peer.since)}`) : null),
-      here && peer.delay_ms !== null && peer.delay_ms !== undefined ? `${number(peer.delay_ms, 2)} ms` : "–",
+      here ? delay(peer.delay_ms) : "–",
       bytes(peer.sent), bytes(peer.received)];
   });
   refill(people, table("Who is connected", ["who", "state", "delay", "sent", "received"], rows, "figures"));

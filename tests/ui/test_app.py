@@ -189,20 +189,12 @@ def test_a_training_is_started_and_stopped(page: Page, local: LocalFederation) -
 
 
 def test_a_training_that_cannot_begin_says_why(page: Page, local: LocalFederation) -> None:
-    job = local.job.read_text()
+    """It has no record then, so its last words are told beside its job."""
+    (local.folder / "bank" / "party.toml").write_text("nonsense")
     with page.events() as events:
-        next(events)
-        local.job.write_text("nonsense")
         assert page.ask("/api/jobs/rehearsal/train", {})[0] == 200
-        complaint = None
-        for kind, told in events:
-            if kind == "overview":
-                complaint = next((each["complaint"] for each in told["jobs"]), None)
-                local.job.write_text(job)
-            if complaint:
-                break
-    assert complaint is not None
-    assert "not TOML" in complaint
+        told = until(events, "overview", lambda told: told["jobs"][0]["complaint"])
+    assert "party.toml: not TOML" in told["jobs"][0]["complaint"]
 
 
 def test_pages_are_let_go_when_it_ends(local: LocalFederation) -> None:

@@ -55,7 +55,7 @@ class RunRecord:
     def stand(self, line: Mapping[str, Any]) -> None:
         """Say how the run stands, in place of what was said before."""
         place = self.path.with_suffix(NOW)
-        part = place.with_name(f".{place.name}")
+        part = _unfinished(place)
         with self._writing, self._blaming():
             descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
             with os.fdopen(descriptor, "wb") as file:
@@ -136,9 +136,15 @@ def _forget_old(runs: Path, most: int) -> None:
     paths = sorted(runs.glob(f"*{LINES}"))
     for path in paths[: max(0, len(paths) - most)]:
         if not RunFile(path).goes_on():
-            for old in (path, path.with_suffix(NOW)):
+            place = path.with_suffix(NOW)
+            for old in (path, place, _unfinished(place)):
                 with contextlib.suppress(OSError):
                     old.unlink(missing_ok=True)
+
+
+def _unfinished(place: Path) -> Path:
+    """Return where a file is written before it gets its name."""
+    return place.with_name(f".{place.name}")
 
 
 def _parse(content: bytes) -> dict[str, Any] | None:

@@ -9,14 +9,22 @@ export class Chart {
     this.frame = h("div", { class: "drawing" });
     this.caption = h("figcaption", {}, label);
     this.more = h("div");
-    this.element = h("figure", {}, this.caption, this.frame,
-      h("details", {}, h("summary", {}, "As a table"), this.more));
+    this.element = h(
+      "figure",
+      {},
+      this.caption,
+      this.frame,
+      h("details", {}, h("summary", {}, "As a table"), this.more),
+    );
     this.data = null;
     this.width = 0;
     this.more.parentElement.addEventListener("toggle", () => this.fillTable());
     new ResizeObserver(([entry]) => {
       const width = Math.floor(entry.contentRect.width);
-      if (width && width !== this.width) { this.width = width; this.render(); }
+      if (width && width !== this.width) {
+        this.width = width;
+        this.render();
+      }
     }).observe(this.frame);
   }
 
@@ -52,111 +60,259 @@ function ticks(low, high, most = 5) {
 
 // Lines of [x, y]: {series: [{name, points, look}], x: label, y: label, square, fromZero}.
 export function lines(data, width) {
-  const left = 52, right = 12, top = 10, bottom = 36;
+  const left = 52,
+    right = 12,
+    top = 10,
+    bottom = 36;
   const height = data.height || Math.round(Math.min(260, Math.max(170, width * 0.42)));
   const all = data.series.flatMap((one) => one.points.filter((p) => p[1] !== null));
-  if (!all.length) return { picture: h("p", { class: "quiet" }, data.empty || "Nothing yet."), rows: null };
-  const xs = all.map((p) => p[0]), ys = all.map((p) => p[1]);
+  if (!all.length)
+    return { picture: h("p", { class: "quiet" }, data.empty || "Nothing yet."), rows: null };
+  const xs = all.map((p) => p[0]),
+    ys = all.map((p) => p[1]);
   const fixed = data.range;
   const [x0, x1] = fixed ? [0, 1] : [Math.min(...xs), Math.max(...xs, Math.min(...xs) + 1)];
   let [y0, y1] = fixed ? [0, 1] : [Math.min(...ys), Math.max(...ys)];
-  if (y0 === y1) { y0 -= 0.5 * (Math.abs(y0) || 1); y1 += 0.5 * (Math.abs(y1) || 1); }
-  const X = (x) => left + (x - x0) / (x1 - x0) * (width - left - right);
-  const Y = (y) => height - bottom - (y - y0) / (y1 - y0) * (height - top - bottom);
-  const label = data.series.map((one) => {
-    const last = one.points.filter((p) => p[1] !== null).at(-1);
-    return last ? `${one.name}: ${one.points.length} points, last ${number(last[1])}` : one.name;
-  }).join("; ");
-  const picture = s("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": label });
+  if (y0 === y1) {
+    y0 -= 0.5 * (Math.abs(y0) || 1);
+    y1 += 0.5 * (Math.abs(y1) || 1);
+  }
+  const X = (x) => left + ((x - x0) / (x1 - x0)) * (width - left - right);
+  const Y = (y) => height - bottom - ((y - y0) / (y1 - y0)) * (height - top - bottom);
+  const label = data.series
+    .map((one) => {
+      const last = one.points.filter((p) => p[1] !== null).at(-1);
+      return last ? `${one.name}: ${one.points.length} points, last ${number(last[1])}` : one.name;
+    })
+    .join("; ");
+  const picture = s("svg", {
+    width,
+    height,
+    viewBox: `0 0 ${width} ${height}`,
+    role: "img",
+    "aria-label": label,
+  });
   for (const y of ticks(y0, y1, 4)) {
-    picture.append(s("line", { class: "grid", x1: left, x2: width - right, y1: Y(y), y2: Y(y) }),
-      s("text", { class: "tick end", x: left - 6, y: Y(y) + 4 }, number(y, 3)));
+    picture.append(
+      s("line", { class: "grid", x1: left, x2: width - right, y1: Y(y), y2: Y(y) }),
+      s("text", { class: "tick end", x: left - 6, y: Y(y) + 4 }, number(y, 3)),
+    );
   }
   for (const x of ticks(x0, x1, Math.min(8, Math.floor(width / 70)))) {
-    picture.append(s("text", { class: "tick middle", x: X(x), y: height - bottom + 16 }, number(x, 3)));
+    picture.append(
+      s("text", { class: "tick middle", x: X(x), y: height - bottom + 16 }, number(x, 3)),
+    );
   }
-  picture.append(s("line", { class: "axis", x1: left, x2: width - right, y1: height - bottom, y2: height - bottom }));
-  picture.append(s("text", { class: "tick middle", x: (left + width - right) / 2, y: height - 4 }, data.x));
-  if (data.diagonal) picture.append(s("line", { class: "diagonal", x1: X(0), y1: Y(0), x2: X(1), y2: Y(1) }));
+  picture.append(
+    s("line", {
+      class: "axis",
+      x1: left,
+      x2: width - right,
+      y1: height - bottom,
+      y2: height - bottom,
+    }),
+  );
+  picture.append(
+    s("text", { class: "tick middle", x: (left + width - right) / 2, y: height - 4 }, data.x),
+  );
+  if (data.diagonal)
+    picture.append(s("line", { class: "diagonal", x1: X(0), y1: Y(0), x2: X(1), y2: Y(1) }));
   for (const mark of data.marks || []) {
-    picture.append(s("line", { class: "mark", x1: X(mark.x), x2: X(mark.x), y1: top, y2: height - bottom }),
-      s("text", { class: `tick ${X(mark.x) > width / 2 ? "end" : ""}`, x: X(mark.x) + (X(mark.x) > width / 2 ? -5 : 5), y: top + 10 }, mark.text));
+    picture.append(
+      s("line", { class: "mark", x1: X(mark.x), x2: X(mark.x), y1: top, y2: height - bottom }),
+      s(
+        "text",
+        {
+          class: `tick ${X(mark.x) > width / 2 ? "end" : ""}`,
+          x: X(mark.x) + (X(mark.x) > width / 2 ? -5 : 5),
+          y: top + 10,
+        },
+        mark.text,
+      ),
+    );
   }
   data.series.forEach((one, k) => {
     const drawn = one.points.filter((p) => p[1] !== null);
-    const path = drawn.map((p, i) => `${i ? "L" : "M"}${X(p[0]).toFixed(1)} ${Y(p[1]).toFixed(1)}`).join("");
+    const path = drawn
+      .map((p, i) => `${i ? "L" : "M"}${X(p[0]).toFixed(1)} ${Y(p[1]).toFixed(1)}`)
+      .join("");
     picture.append(s("path", { class: `curve ${one.look || `series${k}`}`, d: path }));
     if (drawn.length < 40) {
-      for (const p of drawn) picture.append(s("circle", { class: `dot ${one.look || `series${k}`}`, cx: X(p[0]), cy: Y(p[1]), r: 2.5 }));
+      for (const p of drawn)
+        picture.append(
+          s("circle", {
+            class: `dot ${one.look || `series${k}`}`,
+            cx: X(p[0]),
+            cy: Y(p[1]),
+            r: 2.5,
+          }),
+        );
     }
   });
-  const legend = data.series.length < 2 && !data.legend ? null
-    : h("ul", { class: "legend" }, data.series.map((one, k) =>
-      h("li", {}, h("span", { class: `swatch ${one.look || `series${k}`}`, "aria-hidden": "true" }), one.name)));
+  const legend =
+    data.series.length < 2 && !data.legend
+      ? null
+      : h(
+          "ul",
+          { class: "legend" },
+          data.series.map((one, k) =>
+            h(
+              "li",
+              {},
+              h("span", { class: `swatch ${one.look || `series${k}`}`, "aria-hidden": "true" }),
+              one.name,
+            ),
+          ),
+        );
   const byX = new Map();
-  data.series.forEach((one, k) => one.points.forEach(([x, y]) => {
-    if (!byX.has(x)) byX.set(x, data.series.map(() => "–"));
-    byX.get(x)[k] = y === null ? "–" : number(y, 6);
-  }));
-  const rows = [[data.x, ...data.series.map((one) => one.name)], ...[...byX].slice(-400).map(([x, ys2]) => [number(x, 6), ...ys2])];
+  data.series.forEach((one, k) =>
+    one.points.forEach(([x, y]) => {
+      if (!byX.has(x))
+        byX.set(
+          x,
+          data.series.map(() => "–"),
+        );
+      byX.get(x)[k] = y === null ? "–" : number(y, 6);
+    }),
+  );
+  const rows = [
+    [data.x, ...data.series.map((one) => one.name)],
+    ...[...byX].slice(-400).map(([x, ys2]) => [number(x, 6), ...ys2]),
+  ];
   return { picture: h("div", {}, picture, legend), rows };
 }
 
 // Bars from zero: {bars: [{name, beside, value, look}], unit(value)}; values may be negative.
 export function bars(data, width) {
   const shown = data.bars;
-  if (!shown.length) return { picture: h("p", { class: "quiet" }, data.empty || "Nothing yet."), rows: null };
+  if (!shown.length)
+    return { picture: h("p", { class: "quiet" }, data.empty || "Nothing yet."), rows: null };
   const narrow = width < 460;
   const named = narrow ? 0 : Math.min(230, Math.round(width * 0.36));
-  const valued = 72, line = narrow ? 40 : 26;
+  const valued = 72,
+    line = narrow ? 40 : 26;
   const least = Math.min(0, ...shown.map((bar) => bar.value));
   const most = Math.max(0, ...shown.map((bar) => bar.value), least + 1e-12);
   const room = width - named - valued;
-  const X = (value) => named + (value - least) / (most - least) * room;
+  const X = (value) => named + ((value - least) / (most - least)) * room;
   const height = shown.length * line + 4;
   const words = data.unit || ((value) => number(value, 3));
-  const picture = s("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "img",
-    "aria-label": shown.slice(0, 6).map((bar) => `${bar.name}: ${words(bar.value)}`).join("; ") });
+  const picture = s("svg", {
+    width,
+    height,
+    viewBox: `0 0 ${width} ${height}`,
+    role: "img",
+    "aria-label": shown
+      .slice(0, 6)
+      .map((bar) => `${bar.name}: ${words(bar.value)}`)
+      .join("; "),
+  });
   shown.forEach((bar, k) => {
-    const y = k * line, at = narrow ? y + 18 : y + 5, thick = 16;
+    const y = k * line,
+      at = narrow ? y + 18 : y + 5,
+      thick = 16;
     const from = Math.min(X(0), X(bar.value));
     const size = Math.max(1, Math.abs(X(bar.value) - X(0)));
     const name = bar.name.length > 34 ? `${bar.name.slice(0, 33)}…` : bar.name;
     picture.append(
-      s("text", { class: narrow ? "name" : "name end", x: narrow ? 0 : named - 8, y: narrow ? y + 13 : at + 12 },
-        s("title", {}, bar.name), name, bar.beside ? s("tspan", { class: "beside" }, ` ${bar.beside}`) : null),
-      s("rect", { class: `bar ${bar.look || ""}`, x: from, y: at, width: size, height: thick, rx: 3 }),
-      s("text", { class: "tick", x: Math.max(X(0), X(bar.value)) + 6, y: at + 12 }, words(bar.value)));
+      s(
+        "text",
+        {
+          class: narrow ? "name" : "name end",
+          x: narrow ? 0 : named - 8,
+          y: narrow ? y + 13 : at + 12,
+        },
+        s("title", {}, bar.name),
+        name,
+        bar.beside ? s("tspan", { class: "beside" }, ` ${bar.beside}`) : null,
+      ),
+      s("rect", {
+        class: `bar ${bar.look || ""}`,
+        x: from,
+        y: at,
+        width: size,
+        height: thick,
+        rx: 3,
+      }),
+      s(
+        "text",
+        { class: "tick", x: Math.max(X(0), X(bar.value)) + 6, y: at + 12 },
+        words(bar.value),
+      ),
+    );
   });
-  if (least < 0) picture.append(s("line", { class: "axis", x1: X(0), x2: X(0), y1: 0, y2: height }));
-  const rows = [["name", ...(shown[0].beside ? ["of"] : []), "value"],
-    ...shown.map((bar) => [bar.name, ...(shown[0].beside ? [bar.beside] : []), words(bar.value)])];
+  if (least < 0)
+    picture.append(s("line", { class: "axis", x1: X(0), x2: X(0), y1: 0, y2: height }));
+  const rows = [
+    ["name", ...(shown[0].beside ? ["of"] : []), "value"],
+    ...shown.map((bar) => [bar.name, ...(shown[0].beside ? [bar.beside] : []), words(bar.value)]),
+  ];
   return { picture, rows };
 }
 
 // Bars made of parts, one under the other: {stacks: [{name, parts: [{name, value, look}]}], unit}.
 export function stacks(data, width) {
-  const line = 46, valued = 78;
-  const most = Math.max(...data.stacks.map((one) => one.parts.reduce((sum, part) => sum + part.value, 0)), 1e-12);
+  const line = 46,
+    valued = 78;
+  const most = Math.max(
+    ...data.stacks.map((one) => one.parts.reduce((sum, part) => sum + part.value, 0)),
+    1e-12,
+  );
   const height = data.stacks.length * line;
-  const picture = s("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "img",
-    "aria-label": data.stacks.map((one) => `${one.name}: ${one.parts.map((part) => `${part.name} ${data.unit(part.value)}`).join(", ")}`).join("; ") });
+  const picture = s("svg", {
+    width,
+    height,
+    viewBox: `0 0 ${width} ${height}`,
+    role: "img",
+    "aria-label": data.stacks
+      .map(
+        (one) =>
+          `${one.name}: ${one.parts.map((part) => `${part.name} ${data.unit(part.value)}`).join(", ")}`,
+      )
+      .join("; "),
+  });
   data.stacks.forEach((one, k) => {
     let x = 0;
     picture.append(s("text", { class: "name", x: 0, y: k * line + 14 }, one.name));
     for (const part of one.parts) {
-      const size = part.value / most * (width - valued);
-      picture.append(s("rect", { class: `bar ${part.look}`, x, y: k * line + 21, width: Math.max(0, size), height: 18 },
-        s("title", {}, `${part.name}: ${data.unit(part.value)}`)));
+      const size = (part.value / most) * (width - valued);
+      picture.append(
+        s(
+          "rect",
+          { class: `bar ${part.look}`, x, y: k * line + 21, width: Math.max(0, size), height: 18 },
+          s("title", {}, `${part.name}: ${data.unit(part.value)}`),
+        ),
+      );
       x += size;
     }
-    picture.append(s("text", { class: "tick", x: x + 6, y: k * line + 34 }, one.total || data.unit(one.parts.reduce((sum, part) => sum + part.value, 0))));
+    picture.append(
+      s(
+        "text",
+        { class: "tick", x: x + 6, y: k * line + 34 },
+        one.total || data.unit(one.parts.reduce((sum, part) => sum + part.value, 0)),
+      ),
+    );
   });
-  const kinds = new Map(data.stacks.flatMap((one) => one.parts.map((part) => [part.name, part.look])));
-  const legend = h("ul", { class: "legend" }, [...kinds].map(([name, look]) =>
-    h("li", {}, h("span", { class: `swatch ${look}`, "aria-hidden": "true" }), name)));
+  const kinds = new Map(
+    data.stacks.flatMap((one) => one.parts.map((part) => [part.name, part.look])),
+  );
+  const legend = h(
+    "ul",
+    { class: "legend" },
+    [...kinds].map(([name, look]) =>
+      h("li", {}, h("span", { class: `swatch ${look}`, "aria-hidden": "true" }), name),
+    ),
+  );
   const names = [...kinds.keys()];
-  const rows = [["", ...names], ...data.stacks.map((one) => [one.name,
-    ...names.map((name) => { const part = one.parts.find((each) => each.name === name); return part ? data.unit(part.value) : "–"; })])];
+  const rows = [
+    ["", ...names],
+    ...data.stacks.map((one) => [
+      one.name,
+      ...names.map((name) => {
+        const part = one.parts.find((each) => each.name === name);
+        return part ? data.unit(part.value) : "–";
+      }),
+    ]),
+  ];
   return { picture: h("div", {}, picture, legend), rows };
 }

@@ -47,7 +47,10 @@ export function bytes(n) {
   if (n === null || n === undefined) return "–";
   const units = ["B", "kB", "MB", "GB", "TB"];
   let k = 0;
-  while (n >= 1000 && k < units.length - 1) { n /= 1000; k += 1; }
+  while (n >= 1000 && k < units.length - 1) {
+    n /= 1000;
+    k += 1;
+  }
   return `${k === 0 || n >= 100 ? Math.round(n) : n.toPrecision(3)} ${units[k]}`;
 }
 
@@ -98,17 +101,44 @@ export function card(title, ...children) {
 }
 
 export function fact(label, value, beside) {
-  return h("div", { class: "fact" }, h("dt", {}, label),
-    h("dd", {}, value, beside ? h("small", {}, beside) : null));
+  return h(
+    "div",
+    { class: "fact" },
+    h("dt", {}, label),
+    h("dd", {}, value, beside ? h("small", {}, beside) : null),
+  );
 }
 
 export function table(caption, heads, rows, look = "") {
-  return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": caption },
-    h("table", { class: look },
+  return h(
+    "div",
+    { class: "scroll", tabindex: "0", role: "region", "aria-label": caption },
+    h(
+      "table",
+      { class: look },
       h("caption", { class: "unseen" }, caption),
-      h("thead", {}, h("tr", {}, heads.map((head) => h("th", { scope: "col" }, head)))),
-      h("tbody", {}, rows.map((cells) => h("tr", {}, cells.map((cell, k) =>
-        k === 0 ? h("th", { scope: "row" }, cell) : h("td", {}, cell)))))));
+      h(
+        "thead",
+        {},
+        h(
+          "tr",
+          {},
+          heads.map((head) => h("th", { scope: "col" }, head)),
+        ),
+      ),
+      h(
+        "tbody",
+        {},
+        rows.map((cells) =>
+          h(
+            "tr",
+            {},
+            cells.map((cell, k) => (k === 0 ? h("th", { scope: "row" }, cell) : h("td", {}, cell))),
+          ),
+        ),
+      ),
+    ),
+  );
 }
 
 // A colour for each participant, the same everywhere: by its place in the job.

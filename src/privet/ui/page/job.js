@@ -19,16 +19,37 @@ const TABS = {
 export function jobView(name, tab) {
   const known = job(name);
   if (!known || !TABS[tab]) {
-    return { element: h("div", {}, h("h1", { tabindex: "-1" }, "No such job"),
-      h("p", {}, h("a", { href: "#/" }, "Back to all of them"))) };
+    return {
+      element: h(
+        "div",
+        {},
+        h("h1", { tabindex: "-1" }, "No such job"),
+        h("p", {}, h("a", { href: "#/" }, "Back to all of them")),
+      ),
+    };
   }
   const view = TABS[tab][1](known);
   const links = h("nav", { class: "tabs", "aria-label": `Parts of ${name}` });
-  refill(links, Object.entries(TABS).map(([key, [title]]) =>
-    h("a", { href: `#/job/${encodeURIComponent(name)}/${key}`, "aria-current": key === tab ? "page" : null }, title)));
-  const element = h("div", {},
+  refill(
+    links,
+    Object.entries(TABS).map(([key, [title]]) =>
+      h(
+        "a",
+        {
+          href: `#/job/${encodeURIComponent(name)}/${key}`,
+          "aria-current": key === tab ? "page" : null,
+        },
+        title,
+      ),
+    ),
+  );
+  const element = h(
+    "div",
+    {},
     h("p", { class: "crumbs" }, h("a", { href: "#/" }, "Overview"), " / ", name),
     h("h1", { tabindex: "-1" }, name, h("span", { class: "unseen" }, `: ${TABS[tab][0]}`)),
-    links, view.element);
+    links,
+    view.element,
+  );
   return { element, update: view.update };
 }

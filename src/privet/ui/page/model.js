@@ -2,7 +2,8 @@
 
 import { card, fact, h, hue, number, refill, s, say } from "./dom.js";
 import { Chart, bars, lines } from "./charts.js";
-import { lastTraining, runs, state } from "./store.js";
+import { lastTraining, state } from "./store.js";
+import { reasons } from "./reasons.js";
 import { get } from "./wire.js";
 
 const AT_ONCE = 12;
@@ -23,7 +24,10 @@ export function model(known) {
   async function load() {
     shown = known.trained;
     if (!known.trained) {
-      refill(body, card("No model yet", h("p", {}, "It is there when a training has come to its end.")));
+      refill(
+        body,
+        card("No model yet", h("p", {}, "It is there when a training has come to its end.")),
+      );
       return;
     }
     try {
@@ -40,7 +44,10 @@ export function model(known) {
     element,
     update() {
       const now = state.overview.jobs.find((each) => each.name === known.name);
-      if (now && now.trained !== shown) { known = now; load(); }
+      if (now && now.trained !== shown) {
+        known = now;
+        load();
+      }
     },
   };
 }
@@ -48,19 +55,46 @@ export function model(known) {
 function importances(part, known) {
   const names = known.participants.map((each) => each.name);
   const kinds = [["By tests", part.importances, "the share of all tests"]];
-  if (part.importances_by_gain) kinds.push(["By gain", part.importances_by_gain, "the share of all gains"]);
+  if (part.importances_by_gain)
+    kinds.push(["By gain", part.importances_by_gain, "the share of all gains"]);
   const chart = new Chart("Importance of features", bars);
-  const buttons = kinds.map(([title, shares], k) => h("button", { "aria-pressed": String(k === 0), onclick() {
-    buttons.forEach((each) => each.setAttribute("aria-pressed", String(each === this)));
-    set(shares);
-  } }, title));
+  const buttons = kinds.map(([title, shares], k) =>
+    h(
+      "button",
+      {
+        "aria-pressed": String(k === 0),
+        onclick() {
+          buttons.forEach((each) => each.setAttribute("aria-pressed", String(each === this)));
+          set(shares);
+        },
+      },
+      title,
+    ),
+  );
   function set(shares) {
-    chart.set({ unit: percent, bars: shares.slice(0, SHOWN).map((each) =>
-      ({ name: each.feature, beside: each.owner, value: each.importance, look: hue(names, each.owner) })) });
+    chart.set({
+      unit: percent,
+      bars: shares.slice(0, SHOWN).map((each) => ({
+        name: each.feature,
+        beside: each.owner,
+        value: each.importance,
+        look: hue(names, each.owner),
+      })),
+    });
   }
   set(kinds[0][1]);
-  return card("Importances", kinds.length > 1 ? h("div", { class: "choice", role: "group" }, buttons) : null,
-    chart.element, part.importances.length > SHOWN ? h("p", { class: "quiet" }, `The first ${SHOWN} of ${part.importances.length} tested features.`) : null);
+  return card(
+    "Importances",
+    kinds.length > 1 ? h("div", { class: "choice", role: "group" }, buttons) : null,
+    chart.element,
+    part.importances.length > SHOWN
+      ? h(
+          "p",
+          { class: "quiet" },
+          `The first ${SHOWN} of ${part.importances.length} tested features.`,
+        )
+      : null,
+  );
 }
 
 function tables(part, known) {
@@ -73,33 +107,85 @@ function tables(part, known) {
     next.forEach((tests, k) => grid.append(drawnTable(drawn + k + 1, tests, names)));
     drawn += next.length;
     more.hidden = drawn >= part.tables.length;
-    say(more, `Show ${Math.min(AT_ONCE, part.tables.length - drawn)} more of ${part.tables.length}`);
+    say(
+      more,
+      `Show ${Math.min(AT_ONCE, part.tables.length - drawn)} more of ${part.tables.length}`,
+    );
   }
   add();
-  const legend = h("ul", { class: "legend" }, names.map((name) =>
-    h("li", {}, h("span", { class: `swatch ${hue(names, name)}`, "aria-hidden": "true" }), name, name === state.overview.party ? " (you: thresholds shown)" : "")));
-  const element = card("Tables", h("p", { class: "quiet" },
-    "All samples of a level pass the same test. You see the thresholds of your own features; leaf values are shared, and nobody sees them."),
-  legend, grid, more);
+  const legend = h(
+    "ul",
+    { class: "legend" },
+    names.map((name) =>
+      h(
+        "li",
+        {},
+        h("span", { class: `swatch ${hue(names, name)}`, "aria-hidden": "true" }),
+        name,
+        name === state.overview.party ? " (you: thresholds shown)" : "",
+      ),
+    ),
+  );
+  const element = card(
+    "Tables",
+    h(
+      "p",
+      { class: "quiet" },
+      "All samples of a level pass the same test. You see the thresholds of your own features; leaf values are shared, and nobody sees them.",
+    ),
+    legend,
+    grid,
+    more,
+  );
   element.classList.add("wide");
   return element;
 }
 
 // A table as its levels: at level k the samples are in 2^k nodes, each split in two.
 function drawnTable(place, tests, names) {
-  const width = 240, row = 9;
-  const picture = s("svg", { viewBox: `0 0 ${width} ${tests.length * row}`, class: "levels", "aria-hidden": "true" });
+  const width = 240,
+    row = 9;
+  const picture = s("svg", {
+    viewBox: `0 0 ${width} ${tests.length * row}`,
+    class: "levels",
+    "aria-hidden": "true",
+  });
   tests.forEach((test, level) => {
-    const cells = 2 ** Math.min(level + 1, 7), size = width / cells;
+    const cells = 2 ** Math.min(level + 1, 7),
+      size = width / cells;
     for (let k = 0; k < cells; k += 1) {
-      picture.append(s("rect", { x: k * size + 0.5, y: level * row, width: Math.max(0.6, size - 1), height: row - 2, rx: 1.5,
-        class: `bar ${hue(names, test.owner)} ${k % 2 ? "faint" : ""}` }));
+      picture.append(
+        s("rect", {
+          x: k * size + 0.5,
+          y: level * row,
+          width: Math.max(0.6, size - 1),
+          height: row - 2,
+          rx: 1.5,
+          class: `bar ${hue(names, test.owner)} ${k % 2 ? "faint" : ""}`,
+        }),
+      );
     }
   });
-  return h("article", { class: "table" }, h("h3", {}, `Table ${place}`), picture,
-    h("ol", {}, tests.map((test) => h("li", {},
-      h("span", { class: `swatch ${hue(names, test.owner)}`, "aria-hidden": "true" }),
-      test.test !== null ? h("span", {}, test.test) : h("span", {}, test.feature, h("small", {}, ` ${test.owner}’s: threshold hidden`))))));
+  return h(
+    "article",
+    { class: "table" },
+    h("h3", {}, `Table ${place}`),
+    picture,
+    h(
+      "ol",
+      {},
+      tests.map((test) =>
+        h(
+          "li",
+          {},
+          h("span", { class: `swatch ${hue(names, test.owner)}`, "aria-hidden": "true" }),
+          test.test !== null
+            ? h("span", {}, test.test)
+            : h("span", {}, test.feature, h("small", {}, ` ${test.owner}’s: threshold hidden`)),
+        ),
+      ),
+    ),
+  );
 }
 
 function validation(known) {
@@ -107,71 +193,61 @@ function validation(known) {
   const found = run?.report?.validation;
   if (!found) {
     const active = known.participants.find((each) => each.role === "active").name;
-    return card("Validation", h("p", { class: "quiet" }, known.params.validation
-      ? `What is learned of validation rows is in ${active}’s report.`
-      : "This job sets no validation rows aside."));
+    return card(
+      "Validation",
+      h(
+        "p",
+        { class: "quiet" },
+        known.params.validation
+          ? `What is learned of validation rows is in ${active}’s report.`
+          : "This job sets no validation rows aside.",
+      ),
+    );
   }
-  const metrics = h("dl", { class: "facts" }, fact("Rows", found.rows), fact("Best at table", found.best_table),
-    Object.entries(found.metrics).map(([name, value]) => fact(name.replaceAll("_", " "), number(value))));
+  const metrics = h(
+    "dl",
+    { class: "facts" },
+    fact("Rows", found.rows),
+    fact("Best at table", found.best_table),
+    Object.entries(found.metrics).map(([name, value]) =>
+      fact(name.replaceAll("_", " "), number(value)),
+    ),
+  );
   const curves = Object.entries(found.curves).map(([name, points]) => {
     const [title, x, diagonal] = CURVES[name] || [name, "", false];
     const chart = new Chart(title, lines);
-    chart.set({ series: [{ name: title, points, look: "series0" }], x, range: true, diagonal, height: 210 });
+    chart.set({
+      series: [{ name: title, points, look: "series0" }],
+      x,
+      range: true,
+      diagonal,
+      height: 210,
+    });
     return chart.element;
   });
   const mean = new Chart("Mean size of contributions to validation rows", bars);
   const sizes = Object.entries(found.importances || {});
   if (sizes.length) {
-    mean.set({ bars: sizes.map(([name, values]) => ({ name, value: values.reduce((sum, x) => sum + Math.abs(x), 0) }))
-      .sort((a, b) => b.value - a.value).slice(0, 15) });
+    mean.set({
+      bars: sizes
+        .map(([name, values]) => ({ name, value: values.reduce((sum, x) => sum + Math.abs(x), 0) }))
+        .sort((a, b) => b.value - a.value)
+        .slice(0, 15),
+    });
   }
-  const element = card("Validation", metrics, h("div", { class: "curves" }, curves), sizes.length ? mean.element : null,
-    curves.length ? null : h("p", { class: "quiet" }, "The job does not reveal predictions of validation rows, so there are no curves of them."));
-  element.classList.add("wide");
-  return element;
-}
-
-// Reason codes: what contributes to the predictions that a run wrote to a file.
-function reasons(known) {
-  const explained = () => runs().filter((run) => run.job === known.name && run.explained);
-  const [last] = explained();
-  if (!last) {
-    return card("Reasons", h("p", { class: "quiet" }, known.explain
-      ? `${known.recipient} gets them beside predictions: privet predict --explain --out predictions.csv.`
-      : "This job has no explanations: its terms do not say explain."));
-  }
-  const path = `api/runs/${encodeURIComponent(last.id)}`;
-  const chart = new Chart("What contributes to this row’s score", bars);
-  const about = h("p", { role: "status" });
-  const list = h("div", { class: "rows" });
-  const search = h("input", { id: "row", type: "search", oninput: find, autocomplete: "off" });
-
-  async function find() {
-    try {
-      const { columns, rows, found, all } = await get(`${path}/rows?id=${encodeURIComponent(search.value)}`);
-      refill(list, h("p", { class: "quiet" }, `${found} of ${all} rows; ${columns.slice(1).join(", ")}`),
-        h("ul", {}, rows.slice(0, 40).map((cells) => h("li", {}, h("button", { class: "row", onclick: () => explain(cells[0]) },
-          h("b", {}, cells[0]), " ", cells.slice(1).map((cell) => (Number.isNaN(Number(cell)) ? cell : number(Number(cell), 3))).join(" · "))))));
-      if (rows.length && !search.value) explain(rows[0][0]);
-    } catch (error) {
-      refill(list, h("p", { class: "bad" }, error.message));
-    }
-  }
-
-  async function explain(row) {
-    try {
-      const told = await get(`${path}/reasons?row=${encodeURIComponent(row)}`);
-      const one = told.outputs.reduce((best, each) => (each.score > best.score ? each : best));
-      say(about, `Row ${row}: the score ${number(one.score)}${one.of ? ` of ${one.of}` : ""} is the base ${number(one.base)} and these contributions.`);
-      chart.set({ bars: one.contributions.slice(0, 12).map((each) => ({ name: each.name, value: each.value, look: each.value < 0 ? "down" : "up" })) });
-    } catch (error) {
-      say(about, error.message);
-    }
-  }
-  find();
-  const element = card("Reasons", h("div", { class: "split" },
-    h("div", {}, h("div", { class: "field" }, h("label", { for: "row" }, "A row, by its id"), search), list),
-    h("div", {}, about, chart.element)));
+  const element = card(
+    "Validation",
+    metrics,
+    h("div", { class: "curves" }, curves),
+    sizes.length ? mean.element : null,
+    curves.length
+      ? null
+      : h(
+          "p",
+          { class: "quiet" },
+          "The job does not reveal predictions of validation rows, so there are no curves of them.",
+        ),
+  );
   element.classList.add("wide");
   return element;
 }

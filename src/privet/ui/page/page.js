@@ -41,17 +41,37 @@ function show() {
 }
 
 function mark(place) {
-  const pages = [["#/", "Overview"], ["#/history", "History"]];
-  refill(document.getElementById("pages"), pages.map(([to, name]) =>
-    h("a", { href: to, "aria-current": place === to ? "page" : null }, name)));
+  const pages = [
+    ["#/", "Overview"],
+    ["#/history", "History"],
+  ];
+  refill(
+    document.getElementById("pages"),
+    pages.map(([to, name]) =>
+      h("a", { href: to, "aria-current": place === to ? "page" : null }, name),
+    ),
+  );
 }
 
 function refuse(text) {
   leave();
-  refill(main, h("section", { class: "card narrow" }, h("h1", { tabindex: "-1" }, "Not let in"),
-    h("p", {}, text),
-    h("p", {}, "Open the whole address that ", h("code", {}, "privet ui"), " printed when it was started: ",
-      "it ends with a token, which is another one each time.")));
+  refill(
+    main,
+    h(
+      "section",
+      { class: "card narrow" },
+      h("h1", { tabindex: "-1" }, "Not let in"),
+      h("p", {}, text),
+      h(
+        "p",
+        {},
+        "Open the whole address that ",
+        h("code", {}, "privet ui"),
+        " printed when it was started: ",
+        "it ends with a token, which is another one each time.",
+      ),
+    ),
+  );
   say(line, "");
 }
 
@@ -61,14 +81,17 @@ function speak() {
   for (const known of state.overview?.jobs || []) {
     const run = lastTraining(known.name);
     if (!run) continue;
-    const tenth = run.tables && run.state === "running" ? Math.floor(10 * (run.table || 0) / run.tables) : "";
+    const tenth =
+      run.tables && run.state === "running" ? Math.floor((10 * (run.table || 0)) / run.tables) : "";
     const now = `${run.id} ${run.state} ${tenth}`;
     const before = spoken.get(known.name);
     spoken.set(known.name, now);
     if (before === undefined || before === now) continue;
     const lost = (run.peers || []).filter((peer) => peer.state === "lost").map((peer) => peer.name);
-    const words = run.state === "running" ? `${run.table || 0} of ${run.tables || "?"} tables`
-      : `${run.state}${lost.length ? `, lost ${lost.join(", ")}` : ""}`;
+    const words =
+      run.state === "running"
+        ? `${run.table || 0} of ${run.tables || "?"} tables`
+        : `${run.state}${lost.length ? `, lost ${lost.join(", ")}` : ""}`;
     said.textContent = `${known.name}: ${words}`;
   }
 }
@@ -84,10 +107,16 @@ addEventListener("hashchange", () => {
 });
 onChange(speak);
 
-if (!takeToken()) refuse("This page shows what one organisation's own files say, to whoever has the token in its address.");
+if (!takeToken())
+  refuse(
+    "This page shows what one organisation's own files say, to whoever has the token in its address.",
+  );
 else {
   listen({
-    up() { line.className = "line up"; say(line, "live"); },
+    up() {
+      line.className = "line up";
+      say(line, "live");
+    },
     down(refused) {
       shown = shown && !refused;
       if (refused) return refuse("The token in this address is not the right one.");

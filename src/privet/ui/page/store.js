@@ -36,7 +36,7 @@ function takeRun(told) {
     return;
   }
   const points = known.points;
-  points.length = told.from;  // what came twice, after the line was cut, counts once
+  points.length = told.from; // what came twice, after the line was cut, counts once
   for (const point of told.points) points.push(point);
   state.runs.set(told.id, { earlier: known.earlier, ...told, points });
 }
@@ -50,10 +50,11 @@ export async function load(id) {
 }
 
 export const job = (name) => state.overview?.jobs.find((each) => each.name === name);
-export const runs = () => (state.overview?.runs || []).map((brief) => {
-  const run = state.runs.get(brief.id);
-  return run ? { ...brief, ...run } : brief;
-});
+export const runs = () =>
+  (state.overview?.runs || []).map((brief) => {
+    const run = state.runs.get(brief.id);
+    return run ? { ...brief, ...run } : brief;
+  });
 export const lastTraining = (name) =>
   runs().find((run) => run.job === name && run.command === "train");
 

@@ -1,17 +1,10 @@
 // A training as it goes on: tables, level, time left, rounds, bytes by peer, the loss.
 
-import { bytes, card, chip, count, duration, fact, h, number, refill, say, table, time } from "./dom.js";
+import { card, chip, h, refill, say, time } from "./dom.js";
 import { Chart, lines } from "./charts.js";
+import { drawFacts, drawPeople, sayState } from "./standing.js";
 import { lastTraining, state, stateOf } from "./store.js";
 import { post } from "./wire.js";
-
-const PEERS = {
-  connected: ["connected", "good"],
-  missing: ["not there yet", "busy"],
-  lost: ["lost", "bad"],
-  left: ["not connected", "idle"],
-  unknown: ["not met yet", "idle"],
-};
 
 export function training(known) {
   const name = known.name;
@@ -19,11 +12,29 @@ export function training(known) {
   const words = h("p", { class: "words" });
   const detail = h("p", { class: "quiet" });
   const complaint = h("p", { class: "bad", role: "alert" });
-  const start = h("button", { class: "main", onclick: () => act(() => post(`api/jobs/${encodeURIComponent(name)}/train`, {})) });
-  const stop = h("button", { onclick: () => act(() => post(`api/runs/${encodeURIComponent(lastTraining(name).id)}/stop`)) }, "Stop");
+  const start = h("button", {
+    class: "main",
+    onclick: () => act(() => post(`api/jobs/${encodeURIComponent(name)}/train`, {})),
+  });
+  const stop = h(
+    "button",
+    {
+      onclick: () => act(() => post(`api/runs/${encodeURIComponent(lastTraining(name).id)}/stop`)),
+    },
+    "Stop",
+  );
   const again = h("button", { class: "quiet", onclick: anew }, "Start anew");
   const meter = h("span");
-  const progress = h("div", { class: "meter large", role: "progressbar", "aria-label": "tables trained", "aria-valuemin": 0 }, meter);
+  const progress = h(
+    "div",
+    {
+      class: "meter large",
+      role: "progressbar",
+      "aria-label": "tables trained",
+      "aria-valuemin": 0,
+    },
+    meter,
+  );
   const facts = h("dl", { class: "facts" });
   const people = h("div");
   const loss = new Chart("Loss, table by table", lines);
@@ -32,13 +43,50 @@ export function training(known) {
   const sentences = h("ul", { class: "plain" });
   const log = h("ol", { class: "log" });
   const warnings = h("div");
-  const element = h("div", { class: "grid" },
-    h("section", { class: "card wide" },
-      h("div", { class: "head" }, h("h2", {}, "Training"), now, h("span", { class: "space" }), start, stop, again),
-      complaint, words, detail, progress, facts, warnings),
-    h("div", {}, card("Who is there", people),
-      card("What left the protocol so far", sentences, h("p", {}, h("a", { href: `#/job/${encodeURIComponent(name)}/left` }, "Beside what the job allows")))),
-    h("div", {}, lossCard, h("section", { class: "card" }, h("details", {}, h("summary", {}, "What it said"), log))));
+  const element = h(
+    "div",
+    { class: "grid" },
+    h(
+      "section",
+      { class: "card wide" },
+      h(
+        "div",
+        { class: "head" },
+        h("h2", {}, "Training"),
+        now,
+        h("span", { class: "space" }),
+        start,
+        stop,
+        again,
+      ),
+      complaint,
+      words,
+      detail,
+      progress,
+      facts,
+      warnings,
+    ),
+    h(
+      "div",
+      {},
+      card("Who is there", people),
+      card(
+        "What left the protocol so far",
+        sentences,
+        h(
+          "p",
+          {},
+          h("a", { href: `#/job/${encodeURIComponent(name)}/left` }, "Beside what the job allows"),
+        ),
+      ),
+    ),
+    h(
+      "div",
+      {},
+      lossCard,
+      h("section", { class: "card" }, h("details", {}, h("summary", {}, "What it said"), log)),
+    ),
+  );
   let asked = 0;
 
   async function act(what) {
@@ -54,7 +102,9 @@ export function training(known) {
   }
 
   function anew() {
-    if (confirm(`Train ${name} from the first table, whatever is there? All participants must do so.`)) {
+    if (
+      confirm(`Train ${name} from the first table, whatever is there? All participants must do so.`)
+    ) {
       act(() => post(`api/jobs/${encodeURIComponent(name)}/train`, { restart: true }));
     }
   }
@@ -65,13 +115,19 @@ export function training(known) {
     const entry = state.overview.jobs.find((each) => each.name === name) || known;
     const going = run && ["starting", "waiting", "running"].includes(run.state);
     const key = `${run?.id} ${run?.state}`;
-    if (key !== before) { asked = 0; before = key; refill(now, chip(stateOf(entry))); }
+    if (key !== before) {
+      asked = 0;
+      before = key;
+      refill(now, chip(stateOf(entry)));
+    }
     const soon = Date.now() - asked < 8000;
     start.hidden = Boolean(going);
     const complete = run?.state === "done" && run.table >= entry.params.tables;
     start.disabled = soon || !entry.file || complete;
     say(start, soon ? "Starting" : run ? "Go on" : "Train");
-    start.title = complete ? "All tables are trained; with more tables in everybody’s job, it can go on" : "";
+    start.title = complete
+      ? "All tables are trained; with more tables in everybody’s job, it can go on"
+      : "";
     stop.hidden = !going;
     stop.disabled = soon;
     again.hidden = Boolean(going) || !run;
@@ -82,7 +138,7 @@ export function training(known) {
     words.className = run && ["failed", "killed"].includes(run.state) ? "words bad" : "words";
     progress.hidden = !run?.tables;
     if (run?.tables) {
-      meter.style.width = `${100 * (run.table || 0) / run.tables}%`;
+      meter.style.width = `${(100 * (run.table || 0)) / run.tables}%`;
       progress.setAttribute("aria-valuemax", run.tables);
       progress.setAttribute("aria-valuenow", run.table || 0);
       progress.setAttribute("aria-valuetext", `${run.table || 0} of ${run.tables} tables`);
@@ -90,11 +146,21 @@ export function training(known) {
     drawFacts(facts, run, known, going);
     drawPeople(people, run, known);
     drawLoss(run);
-    refill(sentences, (run?.ledger || []).flatMap((row) => row.sentences.map((text) =>
-      h("li", { class: row.allowed ? "" : "bad" }, text))));
+    refill(
+      sentences,
+      (run?.ledger || []).flatMap((row) =>
+        row.sentences.map((text) => h("li", { class: row.allowed ? "" : "bad" }, text)),
+      ),
+    );
     if (!sentences.children.length) refill(sentences, h("li", { class: "quiet" }, "Nothing yet."));
-    refill(log, (run?.log || []).map((each) => h("li", {}, h("time", {}, time(each.time)), " ", each.text)));
-    refill(warnings, (run?.warnings || []).map((text) => h("p", { class: "doubt" }, text)));
+    refill(
+      log,
+      (run?.log || []).map((each) => h("li", {}, h("time", {}, time(each.time)), " ", each.text)),
+    );
+    refill(
+      warnings,
+      (run?.warnings || []).map((text) => h("p", { class: "doubt" }, text)),
+    );
   }
 
   function drawLoss(run) {
@@ -103,69 +169,41 @@ export function training(known) {
     const shared = points.some((p) => p[1] !== null);
     const validated = run?.report?.validation;
     const series = [];
-    if (ours) series.push({ name: "validation loss", look: "series0", points: points.map((p) => [p[0], p[2]]) });
-    if (shared) series.push({ name: "training loss", look: "series1", points: points.map((p) => [p[0] - 1, p[1]]) });
+    if (ours)
+      series.push({
+        name: "validation loss",
+        look: "series0",
+        points: points.map((p) => [p[0], p[2]]),
+      });
+    if (shared)
+      series.push({
+        name: "training loss",
+        look: "series1",
+        points: points.map((p) => [p[0] - 1, p[1]]),
+      });
     lossCard.hidden = !run;
     loss.element.hidden = !series.length;
     if (series.length) {
       const best = validated?.best_table || run.best_table;
-      loss.set({ series, x: "tables", legend: true, marks: ours && best ? [{ x: best, text: `smallest at ${best}` }] : [] });
+      loss.set({
+        series,
+        x: "tables",
+        legend: true,
+        marks: ours && best ? [{ x: best, text: `smallest at ${best}` }] : [],
+      });
     }
     const active = known.participants.find((each) => each.role === "active").name;
-    say(lossNote, series.length ? ""
-      : known.params.validation && active === state.overview.party ? "The loss on validation rows is shown after the first table."
-      : known.params.validation ? `The loss on validation rows goes to ${active} alone, and the job does not reveal the training loss.`
-        : "This job reveals no loss to anybody: it sets no validation rows aside, and does not say reveal_loss.");
+    say(
+      lossNote,
+      series.length
+        ? ""
+        : known.params.validation && active === state.overview.party
+          ? "The loss on validation rows is shown after the first table."
+          : known.params.validation
+            ? `The loss on validation rows goes to ${active} alone, and the job does not reveal the training loss.`
+            : "This job reveals no loss to anybody: it sets no validation rows aside, and does not say reveal_loss.",
+    );
   }
 
   return { element, update: draw };
-}
-
-function sayState(run, known) {
-  if (!run) return known.file ? "Nobody has trained this job from here. All participants and the dealer must be started, in any order." : "The job’s file is not known here: start the page with --job to train it.";
-  if (run.state === "failed") return run.end?.peer ? `Lost ${run.end.peer}. Once it is back, going on starts after the last table that all have.` : run.words;
-  if (run.state === "stopped") return "Stopped here. Going on starts after the last table that all have.";
-  if (run.state === "killed") return "The process ended without a last word: it was killed, or the machine was. Going on starts after the last table that all have.";
-  if (run.state === "done") return `Done: ${run.words.split("\n").at(-1)}.`;
-  return run.words || "Starting.";
-}
-
-function drawFacts(facts, run, known, going) {
-  if (!run) return refill(facts);
-  const total = run.tables || known.params.tables;
-  const dealers = new Set(run.dealers || []);
-  const sum = (key, wanted) => (run.peers || []).filter((p) => dealers.has(p.name) === wanted).reduce((all, p) => all + (p[key] || 0), 0);
-  const report = run.report;
-  const started = run.started || {};
-  return refill(facts,
-    fact("Table", `${count(run.table || 0)} of ${count(total)}`, run.resumed ? `${run.resumed} from before` : null),
-    going ? fact("Level", run.level ? `${run.level} of ${known.params.depth}` : "–", run.step ? run.step.split("/").at(-1) : null) : null,
-    going ? fact("Time left", run.seconds_left === null || run.seconds_left === undefined ? "–" : duration(run.seconds_left), run.rate ? `${number(60 * run.rate, 3)} tables a minute` : null)
-      : fact("Time", duration(report?.seconds)),
-    fact("Rounds", count(report?.rounds ?? run.rounds), started.rounds ? `foreseen: ${count(started.rounds)}` : null),
-    fact("Sent to participants", bytes(report?.bytes_sent ?? sum("sent", false))),
-    fact("Received from them", bytes(report?.bytes_received ?? sum("received", false))),
-    fact("From the dealer", bytes(report?.bytes_from_dealer ?? sum("received", true)), started.bytes_offline ? `foreseen: ${bytes(started.bytes_offline / known.participants.length)}` : null),
-    started.samples ? fact("Rows, features", `${count(started.samples)}, ${count(started.features)}`, started.masks ? `${started.masks} masks` : null) : null);
-}
-
-function delay(ms) {
-  if (ms === null || ms === undefined) return "–";
-  return ms < 0.1 ? "< 0.1 ms" : `${number(ms, 2)} ms`;
-}
-
-function drawPeople(people, run, known) {
-  const met = new Map((run?.peers || []).map((peer) => [peer.name, peer]));
-  const others = [...known.participants, ...known.dealers].filter((each) => each.name !== state.overview.party);
-  const rows = others.map((each) => {
-    const peer = met.get(each.name) || { state: "unknown" };
-    const [words, look] = PEERS[peer.state] || PEERS.unknown;
-    const here = peer.state === "connected";
-    return [
-      h("span", {}, each.name, h("small", {}, known.dealers.some((d) => d.name === each.name) ? " dealer" : each.role === "active" ? " label" : "")),
-      h("span", { class: `chip ${look}`, "data-peer": each.name }, words, peer.since ? h("small", {}, ` since ${time(peer.since)}`) : null),
-      here ? delay(peer.delay_ms) : "–",
-      bytes(peer.sent), bytes(peer.received)];
-  });
-  refill(people, table("Who is connected", ["who", "state", "delay", "sent", "received"], rows, "figures"));
 }

@@ -31,11 +31,17 @@ async function ask(path, options) {
 }
 
 export const get = (path) => ask(path, { headers: headers() });
-export const post = (path, body = {}) => ask(path, {
-  method: "POST", body: JSON.stringify(body), headers: headers({ "Content-Type": "application/json" }),
-});
+export const post = (path, body = {}) =>
+  ask(path, {
+    method: "POST",
+    body: JSON.stringify(body),
+    headers: headers({ "Content-Type": "application/json" }),
+  });
 
-const pause = (ms) => new Promise((resolve) => { setTimeout(resolve, ms); });
+const pause = (ms) =>
+  new Promise((resolve) => {
+    setTimeout(resolve, ms);
+  });
 
 // Server-sent events, read by hand: the browser's own reader cannot show a token in a header.
 export async function listen({ hear, up, down }) {

@@ -1,7 +1,8 @@
 // What a training would take, to play with.
 
 import { bytes, card, count, duration, fact, h, refill, say } from "./dom.js";
-import { Chart, stacks } from "./charts.js";
+import { stacks } from "./bars.js";
+import { Chart } from "./charts.js";
 import { lastTraining } from "./store.js";
 import { get, post } from "./wire.js";
 

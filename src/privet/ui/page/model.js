@@ -1,7 +1,8 @@
 // The model as far as this participant sees it: own thresholds, others' features by name.
 
 import { card, fact, h, hue, number, refill, s, say } from "./dom.js";
-import { Chart, bars, lines } from "./charts.js";
+import { bars } from "./bars.js";
+import { Chart, lines } from "./charts.js";
 import { lastTraining, state } from "./store.js";
 import { reasons } from "./reasons.js";
 import { get } from "./wire.js";

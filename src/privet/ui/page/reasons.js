@@ -1,7 +1,8 @@
 // Reason codes: what contributes to the predictions that a run wrote to a file.
 
 import { card, h, number, refill, say } from "./dom.js";
-import { Chart, bars } from "./charts.js";
+import { bars } from "./bars.js";
+import { Chart } from "./charts.js";
 import { runs } from "./store.js";
 import { get } from "./wire.js";
 

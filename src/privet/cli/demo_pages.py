@@ -7,11 +7,11 @@ import json
 import os
 import subprocess
 import time
-import webbrowser
 from collections.abc import Iterator
 
 from rich.console import Console
 
+from privet.cli.ui import open_page
 from privet.errors import PeerError
 from privet.laboratory.local_federation import LocalFederation
 from privet.runtime.local_processes import TUNED
@@ -40,7 +40,7 @@ def show_pages(local: LocalFederation, console: Console, *, browser: bool = True
             urls[name] = _url(name, page)
             console.print(f"  {name:10}{urls[name]}")
         if browser:
-            webbrowser.open(urls[local.recipient])
+            open_page(urls[local.recipient])
         for name in local.names:
             stack.enter_context(_started(local, name, "train"))
         console.print(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
+import sys
 import threading
 import webbrowser
 from collections.abc import Iterator
@@ -52,8 +54,15 @@ def ui(
         with _page(door, party, list(job or ()), tell) as url, _until_stopped() as stopped:
             tell(Event("page", f"the page is at {url}", {"url": url}))
             if browser:
-                webbrowser.open(url)
+                open_page(url)
             stopped.wait()
+
+
+def open_page(url: str) -> None:
+    """Open a page, where there is a screen: a browser of text would take over the terminal."""
+    screens = ("DISPLAY", "WAYLAND_DISPLAY")
+    if sys.platform == "darwin" or any(os.environ.get(name) for name in screens):
+        webbrowser.open(url)
 
 
 @contextlib.contextmanager

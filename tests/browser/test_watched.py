@@ -119,7 +119,7 @@ def _visit(page: Shown, pictures: Path | None) -> None:
         elif place.endswith("/estimate"):
             page.wait("dealer on a link of its own")
             page.picture(pictures, "estimate")
-    for box in page.page.get_by_role("checkbox").all()[:3]:
+    for box in page.page.get_by_role("checkbox").all()[1:]:  # trainings
         box.check()
     page.picture(pictures, "history")
     page.page.get_by_role("button", name="side by side").click()

@@ -160,8 +160,9 @@ class Application:
 
     def _check(self, request: Request, _: bytes) -> dict[str, Any]:
         name = request.path_params["job"]
-        job = self._watch.job(name).job
-        if self._watch.running(name) is not None:
+        with self._looking:
+            job, running = self._watch.job(name).job, self._watch.running(name)
+        if running is not None:
             raise UnavailableError("a training goes on: check when it has ended")
         return {"findings": checked(self._watch.own, job)}
 

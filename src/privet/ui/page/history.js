@@ -142,18 +142,16 @@ export function runView(id) {
   return { element };
 }
 
+// A report has the losses of all tables, a record those of its own.
 function lossesOf(run, name = "") {
-  const found = [];
-  if (run.points.some((p) => p[2] !== null))
-    found.push({ name: `${name}validation loss`, points: run.points.map((p) => [p[0], p[2]]) });
-  else if (run.report?.validation)
-    found.push({
-      name: `${name}validation loss`,
-      points: run.report.validation.losses.map((y, k) => [k + 1, y]),
-    });
-  if (run.points.some((p) => p[1] !== null))
-    found.push({ name: `${name}training loss`, points: run.points.map((p) => [p[0] - 1, p[1]]) });
-  return found;
+  const all = run.report?.validation?.losses;
+  const points = [...(run.earlier || []), ...run.points];
+  const watched = all ? all.map((y, k) => [k + 1, y]) : points.map((p) => [p[0], p[2]]);
+  const trained = points.map((p) => [p[0] - 1, p[1]]);
+  return [
+    { name: `${name}validation loss`, points: watched },
+    { name: `${name}training loss`, points: trained },
+  ].filter((one) => one.points.some((p) => p[1] !== null));
 }
 
 const FIGURES = [

@@ -10,7 +10,7 @@ ifneq ($(wildcard ../shared/data),)
 export PRIVET_DATA ?= $(abspath ../shared/data)
 endif
 
-.PHONY: setup demo test docs reference test-mutants test-chaos fuzz lint format bench-reference bench-gates bench-paper \
+.PHONY: setup demo test docs reference test-mutants test-chaos test-browser fuzz lint format bench-reference bench-gates bench-paper \
         bench-protocols bench-attack bench-checkpoints bench-serving bench-soak bench-alignment bench-secretflow bench-same-tests bench-multiclass bench-growth bench-link \
         bench-reading bench-columns bench-boosters bench-options bench-dealers bench-masks bench bench-quick clean
 
@@ -40,6 +40,12 @@ docs: setup
 # docs/reference from the code, and what the notebooks print.
 reference: setup
 	$(BIN)/python -m manual
+
+# A training watched from three pages of a real browser (Debian's chromium): about three minutes.
+# Writes docs/figures/page.
+test-browser: setup
+	$(BIN)/python -m pip install --quiet 'playwright>=1.40,<2'
+	PRIVET_BROWSER=1 PRIVET_PICTURES=docs/figures/page $(BIN)/pytest tests/browser
 
 lint: setup
 	$(BIN)/ruff check .

@@ -104,6 +104,11 @@ COMMANDS = {
             "privet export --model churn.json --onnx churn.onnx",
         ),
     ),
+    "ui": Listed(
+        "ui",
+        "Open a page on this machine: jobs, trainings as they go on, what left, models.",
+        ("privet ui --party party.toml",),
+    ),
     "cuts": Listed(
         "inspect",
         "Show what a training will tell of your columns: how many cuts each has, as the job says.",
@@ -134,7 +139,7 @@ COMMANDS = {
     "demo": Listed(
         "demo",
         "Run dealers and three participants as processes over TLS: train, then predict.",
-        ("privet demo --folder federation", "privet demo --dealers 3"),
+        ("privet demo --folder federation", "privet demo --dealers 3", "privet demo --ui"),
     ),
     "example": Listed(
         "demo",

@@ -23,6 +23,7 @@ from privet.federation.party_report import (
     party_report,
     validation_report,
 )
+from privet.federation.progress import watched
 from privet.federation.session import Seat
 from privet.federation.shard_rows import crew_of_participant
 from privet.files.job import Job
@@ -36,7 +37,7 @@ from privet.runtime.party import Party
 from privet.runtime.roles import Record, peak_rss_mb, run_party
 from privet.terms.cuts import told_cuts
 from privet.terms.validation import best_of
-from privet.transport.channel import Channel
+from privet.transport.sockets import SocketChannel
 
 
 def train_part(party: PartyFile, seat: Seat, *, restart: bool = False) -> tuple[PartyReport, Path]:
@@ -138,7 +139,7 @@ class _Training:
     """The program that a participant runs."""
 
     def __init__(
-        self, job: Job, agreement: Agreement, own: Own, tell: Tell, channel: Channel
+        self, job: Job, agreement: Agreement, own: Own, tell: Tell, channel: SocketChannel
     ) -> None:
         self._channel = channel
         self._aligned = job.align
@@ -168,18 +169,19 @@ class _Training:
             self._own.checkpoints.save(state, self._agreement.run)
             self._report(runtime, state, time.perf_counter() - started)
 
-        trained = train(
-            runtime,
-            self._federation,
-            self.plan,
-            data,
-            done=self._done,
-            state=state,
-            on_state=on_state,
-            keeping=self._keeping,
-            workers=self.workers,
-        )
-        validated = validate(runtime, self._federation, self.plan, trained, data)
+        with watched(runtime, self._channel, self._tell):
+            trained = train(
+                runtime,
+                self._federation,
+                self.plan,
+                data,
+                done=self._done,
+                state=state,
+                on_state=on_state,
+                keeping=self._keeping,
+                workers=self.workers,
+            )
+            validated = validate(runtime, self._federation, self.plan, trained, data)
         return Ended(trained, "", validated)
 
     def end(self, ended: Ended) -> Ended:
@@ -249,18 +251,20 @@ class _Training:
             loss += f", validation loss {state.losses[-1]:.5f}, best at table {best}"
             watched = {"validation_loss": state.losses[-1], "best_table": best}
         rate = (done - self._done) / seconds
-        sent = runtime.meter.total().sent
+        online, offline = runtime.meter.total(), runtime.meter.total("offline")
         self._tell(
             Event(
                 "table",
                 f"table {done} of {tables}, {60 * rate:.1f} a minute, "
-                f"{(tables - done) / rate:.0f} s left, {sent / 1e6:,.1f} MB sent{loss}",
+                f"{(tables - done) / rate:.0f} s left, {online.sent / 1e6:,.1f} MB sent{loss}",
                 {
                     "table": done,
                     "tables": tables,
                     "tables_per_second": rate,
                     "seconds_left": (tables - done) / rate,
-                    "bytes_sent": sent,
+                    "rounds": online.rounds,
+                    "bytes_sent": online.sent,
+                    "bytes_from_dealer": offline.received,
                     **({} if state.loss is None else {"loss_before": state.loss}),
                     **watched,
                 },

@@ -26,6 +26,7 @@ from privet.transport.arrivals import SILENCE_SECONDS
 from privet.transport.channel import Array, Channel, Expected
 from privet.transport.frames import ALIVE, FAILED, GOODBYE, MAX_FRAME_BYTES, Header, name_tag
 from privet.transport.link import PeerLink, accuse, may_clear_up, refuse_missed, suspects
+from privet.transport.link_state import LinkState
 from privet.transport.poller import Poller
 
 _TICK = 0.02
@@ -146,6 +147,10 @@ class SocketChannel(Channel):
     def backlog(self, peer: str) -> int:
         """Return how many bytes are handed over for a peer and have not left yet."""
         return self._links[peer].outgoing_bytes
+
+    def states(self) -> dict[str, LinkState]:
+        """Return how the connection to each peer is; any thread may ask."""
+        return {peer: LinkState.of(link) for peer, link in self._links.items()}
 
     def close(self, longest: float | None = None) -> None:
         """Say goodbye, wait until the peers have said it, too, and hang up.

@@ -42,7 +42,8 @@ class Shard:
 
     def positions(self, n_samples: int) -> IndexArray:
         """Return where its rows are among all, if there are so many to train on."""
-        return np.concatenate([np.array(self.trained), n_samples + np.array(self.validated)])
+        trained, validated = (np.array(part, np.intp) for part in (self.trained, self.validated))
+        return np.concatenate([trained, n_samples + validated])
 
     def drawn(self, rows: Indices) -> Indices:
         """Return its own among the rows that a table draws, counted within the shard."""

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from privet.arrays import FloatArray
+from privet.arrays import FloatArray, IndexArray
 from privet.data.cells import Cells
 from privet.data.description import DataDescription
 from privet.data.encoder import Encoder
@@ -23,6 +23,7 @@ from privet.data.ids import Ids, Rule
 from privet.data.kinds import NUMBER, NUMBERS, Content, Kind
 from privet.data.parsing import kind_of, may_be_typed
 from privet.data.sources.open import open_source
+from privet.data.sources.selected import SelectedRows
 from privet.data.sources.source import Source, naming
 from privet.errors import DataError
 
@@ -41,10 +42,7 @@ def read_table(described: DataDescription, rules: Rules | None = None) -> Frame:
     source = _open(described)
     with naming(source.where):
         features = described.features(source.names())
-    kinds = {name: described.declared(name) for name in (*features, *described.answers)}
-    if described.weight is not None:
-        kinds[described.weight] = NUMBER
-    cells = [_cells(described, name, kind) for name, kind in kinds.items()]
+    cells = [_cells(described, name) for name in (*features, *described.answers)]
     rows, ids = _read(source, cells, described.id_columns)
     with naming(source.where):
         columns, contents = _columns(cells[: len(features)], rows)
@@ -76,13 +74,49 @@ def read_new_rows(
     with naming(source.where):
         for encoder in encoders:
             _refuse_other_type(source, encoder)
-    cells = [_cells(described, encoder.column, encoder.kind) for encoder in encoders]
+    cells = [
+        Cells(e.column, e.kind, described.missing_in(e.column), described.decimal) for e in encoders
+    ]
     rows, ids = _read(source, cells, described.id_columns)
     with naming(source.where):
         columns, contents = _columns(cells, rows)
         names = tuple(encoder.column for encoder in encoders)
         found = Ids.read(ids, rules) if ids else None
         return encode(Frame(names, columns, found, contents=tuple(contents)), encoders)
+
+
+def read_some_rows(
+    described: DataDescription,
+    rows: IndexArray,
+    encoders: Sequence[Encoder],
+    label: Kind | None = None,
+) -> Frame:
+    """Read some rows, sorted, of a table that was read before: their numbers count from 0.
+
+    Their columns are those that encoders know, of the kinds that they were found to be then; so is
+    the label, if the table has one. There are no ids.
+    """
+    source = SelectedRows(_open(described), rows)
+    kinds = {encoder.column: encoder.kind for encoder in encoders}
+    if described.label is not None and label is not None:
+        kinds[described.label] = label
+    if described.weight is not None:
+        kinds[described.weight] = NUMBER
+    cells = [_cells(described, name, found, rows) for name, found in kinds.items()]
+    if cells:
+        _read(source, cells, ())
+    with naming(source.where):
+        columns, contents = _columns(cells, len(rows))
+    values = dict(zip(kinds, columns, strict=True))
+    meant = dict(zip(kinds, contents, strict=True))
+    return Frame(
+        names=tuple(encoder.column for encoder in encoders),
+        columns=columns[: len(encoders)],
+        label=values.get(described.label or ""),
+        weight=values.get(described.weight or ""),
+        contents=tuple(contents[: len(encoders)]),
+        label_content=meant.get(described.label or "", NUMBERS),
+    )
 
 
 def _refuse_other_type(source: Source, encoder: Encoder) -> None:
@@ -106,8 +140,16 @@ def _open(described: DataDescription) -> Source:
     return open_source(described.table, described)
 
 
-def _cells(described: DataDescription, name: str, kind: Kind | None) -> Cells:
-    return Cells(name, kind, described.missing_in(name), described.decimal)
+def _cells(
+    described: DataDescription,
+    name: str,
+    found: Kind | None = None,
+    rows: IndexArray | None = None,
+) -> Cells:
+    """Return what takes in a column, of which some rows are read if it was read before."""
+    declared = NUMBER if name == described.weight else described.declared(name)
+    missing = described.missing_in(name)
+    return Cells(name, declared, missing, described.decimal, found=found, numbers=rows)
 
 
 def _read(

@@ -17,10 +17,11 @@ from hypothesis import strategies as st
 from privet import DataError
 from privet.arrays import IndexArray
 from privet.boosting.federation import PartyData
-from privet.boosting.learned import Learned, prepare_rows
+from privet.boosting.learned import Learned, SameIds, prepare_rows
 from privet.boosting.preparation import Prepared, prepare
 from privet.data.description import DataDescription
-from privet.data.reader import read_table
+from privet.data.reader import Rules, read_table
+from privet.files.learned_record import LearnedRecord
 from privet.terms.params import Params
 from privet.terms.shards import cut_rows
 from privet.terms.validation import rows_in_order
@@ -81,7 +82,8 @@ def check_shards(
 ) -> Prepared:
     aligned = np.arange(ROWS) if aligned is None else aligned
     prepared = whole(data, params, aligned)
-    learned = Learned.of(prepared)
+    record = LearnedRecord.of(Learned.of(prepared))
+    learned = LearnedRecord.read(record.model_dump_json().encode())  # as others get it
     order = aligned[rows_in_order(len(aligned), params)]
     n_samples = len(order) - round(params.validation * len(order))
     for shard in cut_rows(n_samples, len(order) - n_samples, count):
@@ -179,7 +181,7 @@ def test_a_shard_may_lack_classes_and_categories(path: Path) -> None:
     }
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(data=st.data())
 def test_any_rows_in_any_order(
     data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
@@ -218,6 +220,26 @@ def test_complaints_name_the_row_of_the_table(tmp_path: Path) -> None:
     path.write_text("\n".join(good[:50]))
     with pytest.raises(DataError, match="row 58 is not there any more, but 49 rows"):
         prepare_rows(said, learned, rows)
+
+
+def test_other_rows_in_the_same_places(tmp_path: Path) -> None:
+    path = write_csv(tmp_path / "table.csv")
+    said = described(path, "y", label="y")
+    rules: Rules = [["strip"]]
+    prepared = prepare("bank", read_table(said, rules), TWO)
+    learned, rows = Learned.of(prepared), np.array([57, 41, 50])
+    assert prepared.ids is not None
+    same = SameIds(rules, prepared.ids.take(rows).digest())
+    prepare_rows(said, learned, rows, same=same)
+    with pytest.raises(DataError, match=r"table.csv: other rows than before are in these places"):
+        prepare_rows(said, learned, rows[::-1], same=same)
+    header, *lines = path.read_text().splitlines()
+    path.write_text("\n".join([header, lines[-1], *lines[:-1]]))
+    with pytest.raises(DataError, match=r"table.csv: other rows than before are in these places"):
+        prepare_rows(said, learned, rows, same=same)
+    path.write_text("\n".join([header, *lines[:50], lines[41], *lines[51:]]))
+    with pytest.raises(DataError, match=r"table.csv: other rows than before are in these places"):
+        prepare_rows(said, learned, rows, same=same)
 
 
 def test_a_participant_without_features(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from privet.data.encoder import Encoder, features_of
 from privet.data.frame import Frame
 from privet.data.kinds import Kind
 from privet.data.labels import code_some
-from privet.data.reader import read_some_rows
+from privet.data.reader import OTHER_ROWS, Rules, read_some_rows
 from privet.data.sources.source import naming
 from privet.errors import DataError
 from privet.terms.weights import Weighting
@@ -60,16 +60,34 @@ class Learned:
         )
 
 
+@dataclass(frozen=True)
+class SameIds:
+    """What shows that rows are those that were meant: a table may change, or its order."""
+
+    rules: Rules
+    """How ids are compared."""
+    digest: bytes
+    """Of the ids of these rows, in the order in which they are wanted."""
+
+
 def prepare_rows(
-    described: DataDescription, learned: Learned, rows: IndexArray, n_validation: int = 0
+    described: DataDescription,
+    learned: Learned,
+    rows: IndexArray,
+    n_validation: int = 0,
+    same: SameIds | None = None,
 ) -> PartyData:
     """Read some rows of the table that this was learned of, and prepare them as all were.
 
     `rows` are their numbers in the table, from 0, in the order in which they are wanted; the last
-    `n_validation` of them are validation rows, which have no weight.
+    `n_validation` of them are validation rows, which have no weight. Raises DataError if they have
+    not the `same` ids, where these are to be looked at.
     """
     ordered, place = np.unique(rows, return_inverse=True)
-    frame = read_some_rows(described, ordered, learned.encoders, learned.label_kind)
+    rules = None if same is None else same.rules
+    frame = read_some_rows(described, ordered, learned.encoders, learned.label_kind, rules)
+    if same is not None and (frame.ids is None or frame.ids.take(place).digest() != same.digest):
+        raise DataError(f"{described.where}: {OTHER_ROWS}")
     columns = BucketedColumns(
         learned.owner,
         features_of(learned.encoders),

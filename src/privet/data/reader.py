@@ -28,6 +28,10 @@ from privet.data.sources.source import Source, naming
 from privet.errors import DataError
 
 Rules = Sequence[Sequence[Rule]]
+OTHER_ROWS = (
+    "other rows than before are in these places: the table changed while it was in use, or a query "
+    "has no ORDER BY; see to that, and start again"
+)
 _FEW = 10  # rows, whose values may all differ by chance
 _SAMPLE = 1000
 
@@ -90,11 +94,12 @@ def read_some_rows(
     rows: IndexArray,
     encoders: Sequence[Encoder],
     label: Kind | None = None,
+    rules: Rules | None = None,
 ) -> Frame:
     """Read some rows, sorted, of a table that was read before: their numbers count from 0.
 
     Their columns are those that encoders know, of the kinds that they were found to be then; so is
-    the label, if the table has one. There are no ids.
+    the label, if the table has one. They have ids if rules to compare them by are given.
     """
     source = SelectedRows(_open(described), rows)
     kinds = {encoder.column: encoder.kind for encoder in encoders}
@@ -102,16 +107,21 @@ def read_some_rows(
         kinds[described.label] = label
     if described.weight is not None:
         kinds[described.weight] = NUMBER
-    cells = [_cells(described, name, found, rows) for name, found in kinds.items()]
-    if cells:
-        _read(source, cells, ())
+    cells = [_cells(described, name, kind, rows) for name, kind in kinds.items()]
+    id_columns = described.id_columns if rules is not None else []
+    ids = _read(source, cells, id_columns)[1] if cells or id_columns else {}
     with naming(source.where):
         columns, contents = _columns(cells, len(rows))
+        try:
+            found = Ids.read(ids, rules) if ids else None
+        except DataError:  # which would count rows from the first of these
+            raise DataError(OTHER_ROWS) from None
     values = dict(zip(kinds, columns, strict=True))
     meant = dict(zip(kinds, contents, strict=True))
     return Frame(
         names=tuple(encoder.column for encoder in encoders),
         columns=columns[: len(encoders)],
+        ids=found,
         label=values.get(described.label or ""),
         weight=values.get(described.weight or ""),
         contents=tuple(contents[: len(encoders)]),

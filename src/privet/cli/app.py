@@ -20,6 +20,7 @@ from privet.cli.federate import forget, keys, predict, train
 from privet.cli.inspect import cuts, estimate, inspect
 from privet.cli.options import COMMAND
 from privet.cli.serve import serve
+from privet.cli.shard import shard
 from privet.cli.simulate import simulate
 from privet.errors import PrivetError
 from privet.version import __version__
@@ -31,7 +32,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 for command in (
-    *(keys, check, dealer, align, train, forget, predict, serve, export),
+    *(keys, check, dealer, align, shard, train, forget, predict, serve, export),
     *(cuts, estimate, inspect, simulate, demo, example),
 ):
     app.command()(command)

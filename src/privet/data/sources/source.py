@@ -24,16 +24,15 @@ from privet.data.parsing import is_text, kind_of
 from privet.errors import DataError
 
 Separator = Literal[",", ";", "\t", "|"]
+ABOUT_CSV = ("separator", "quote", "encoding", "names")
+"""The options that are about CSV files only."""
 
 _CELLS = 1 << 20  # in a batch: 8 MB of numbers
 _FEWEST_ROWS = 256
 
 
 class SourceOptions(Config):
-    """What a table's owner may have to say about it; most tables say it themselves.
-
-    All but `decimal` are about CSV files only.
-    """
+    """What a table's owner may have to say about it; most tables say it themselves."""
 
     separator: Separator | None = None
     """What stands between cells; found in the file unless it is given."""

@@ -13,11 +13,19 @@ from privet.data.encoder import Encoder
 from privet.data.encoding import encode, learn
 from privet.data.frame import Frame
 from privet.data.ids import Ids
+from privet.data.kinds import Kind
 from privet.data.labels import settle_label
 from privet.errors import DataError, ParameterError
 from privet.terms.params import Params
 from privet.terms.validation import check_split, count_validation, rows_in_order
-from privet.terms.weights import ClassWeight, class_weights, usable_weights
+from privet.terms.weights import (
+    ClassWeight,
+    Mean,
+    Weighting,
+    class_weights,
+    usable_weights,
+    weights_by_class,
+)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -34,6 +42,10 @@ class Prepared:
     """What makes features of new rows."""
     ids: Ids | None
     """Which samples the rows are, if they have ids."""
+    label_kind: Kind | None = None
+    """What the label's column holds, if there is one."""
+    weighting: Weighting | None = None
+    """What makes weights in means of those that rows have, if they have any."""
 
 
 def prepare(
@@ -53,20 +65,34 @@ def prepare(
     if n_validation:
         frame = frame.take(rows_in_order(frame.n_samples, params))
     classes: list[str] = []
+    label_kind = None if frame.label is None else frame.label_content.kind
     if frame.label is not None:
         frame, classes = settle_label(frame, params.task, positive, params.classes)
         assert frame.label is not None
         check_split(params, frame.label, n_validation)
     trained = frame.take(np.arange(n_trained)) if n_validation else frame
+    by_class: tuple[float, ...] = ()
     if class_weight is not None:
         trained = weighted_by_class(trained, classes, class_weight)
-    weight = trained.weight
+        assert trained.label is not None
+        by_class = tuple(weights_by_class(trained.label, classes, class_weight).tolist())
+    weight, weighting = trained.weight, None
     if trained.label is not None and weight is not None:
+        weighting = Weighting(Mean.of(weight), by_class)
         weight = usable_weights(weight, trained.label, params.objective)
     encoders = learn(trained, params.buckets)
     features = encode(frame, encoders)
     columns = bucket_columns(owner, features.names, features.columns, params.buckets, n_validation)
-    return Prepared(columns, frame.label, weight, tuple(classes), encoders, frame.ids)
+    return Prepared(
+        columns=columns,
+        label=frame.label,
+        weight=weight,
+        classes=tuple(classes),
+        encoders=encoders,
+        ids=frame.ids,
+        label_kind=label_kind,
+        weighting=weighting,
+    )
 
 
 def refuse_constrained_categories(encoders: Iterable[Encoder], wanted: Iterable[str]) -> None:

@@ -72,6 +72,11 @@ COMMANDS = {
         "Find out with the others which of your rows all have; `privet train` will use these.",
         ("privet align --party party.toml --job job.toml --out common.csv",),
     ),
+    "shard": Listed(
+        "shard",
+        "Write your table anew, in the order of the job's rows: a file for each shard.",
+        ("privet shard --party party.toml --job job.toml --out shards",),
+    ),
     "train": Listed(
         "federate",
         "Train the job's model with the others, or go on where an earlier run was cut short.",

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from privet.arrays import FloatArray
+from privet.arrays import FloatArray, IndexArray
 from privet.config import quoted
 from privet.data.kinds import CATEGORY, NUMBER, Kind
 from privet.data.parsing import (
@@ -45,13 +45,22 @@ class Cells:
         declared: Kind | None = None,
         missing: Sequence[str] = (),
         decimal: str = ".",
+        *,
+        found: Kind | None = None,
+        numbers: IndexArray | None = None,
     ) -> None:
+        """Take in a column from its first row on, or, of one that was read before, some rows.
+
+        Then `found` is what it was found to be, and `numbers` are those of the rows, from 0.
+        """
         self.name = name
-        self.kind = declared
+        self.kind = found or declared
         """What the column is; None until its first cell that is not missing."""
         self.warnings: list[str] = []
         self.rows = 0
         self._declared = declared
+        self._read_before = found is not None
+        self._numbers = numbers
         self._missing = pa.array([*MISSING, *missing], pa.large_string())
         self._decimal = decimal
         # What stands for a missing value may be a number, too: -999.
@@ -86,7 +95,9 @@ class Cells:
         return tuple(self._codes)
 
     def _at(self, row: int) -> str:
-        return f"column {self.name!r}, row {self.rows + row + 1}"
+        row += self.rows
+        number = row if self._numbers is None else self._numbers[row]
+        return f"column {self.name!r}, row {number + 1}"
 
     def _typed(self, cells: pa.Array) -> FloatArray:
         """Take in cells that are not text."""
@@ -163,7 +174,8 @@ class Cells:
             self._refuse_other_kinds(new, text)
         self._codes.update({name: len(self._codes) + i for i, name in enumerate(new)})
         self.kind = self.kind or CATEGORY
-        if len(self._codes) > max(_MOST_CATEGORIES, 0.9 * (self.rows + len(text))):
+        most = max(_MOST_CATEGORIES, 0.9 * (self.rows + len(text)))
+        if len(self._codes) > most and not self._read_before:
             raise DataError(
                 f"column {self.name!r} has {len(self._codes):,} categories in its first "
                 f"{self.rows + len(text):,} rows: leave it out (drop), or is it the id?"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 from pydantic import Field, model_validator
 from typing_extensions import Self
@@ -12,9 +13,11 @@ from privet.data.frame import listing
 from privet.data.kinds import CATEGORY, Kind, fits
 from privet.data.sources.location import is_address
 from privet.data.sources.postgres import WHERE, Query
-from privet.data.sources.source import SourceOptions
+from privet.data.sources.source import ABOUT_CSV, SourceOptions
 from privet.errors import DataError
 from privet.terms.weights import ClassWeight
+
+_DEFAULTS = SourceOptions()
 
 
 class DataDescription(SourceOptions):
@@ -105,6 +108,18 @@ class DataDescription(SourceOptions):
         """Return the description of what another query returns."""
         return self.model_copy(update={"path": None, "query": query})
 
+    def rewritten(self, path: str | Path, names: Sequence[str]) -> DataDescription:
+        """Return the description of a table like this one, with these columns alone and no CSV."""
+        left: dict[str, Any] = {key: getattr(_DEFAULTS, key) for key in ABOUT_CSV}
+        for key in ("columns", "drop", "categorical", "types", "missing"):
+            said = getattr(self, key)
+            if isinstance(said, dict):
+                left[key] = {pattern: said[pattern] for pattern in _fitting(said, names)}
+            elif said is not None and key != "missing":
+                left[key] = _fitting(said, names)
+        left["database"] = type(self).model_fields["database"].default
+        return self.at(path).model_copy(update=left)
+
     def features(self, names: Sequence[str]) -> list[str]:
         """Return which of a table's columns are features."""
         special = [*self.id_columns, *self.answers]
@@ -161,6 +176,12 @@ def _in_order(patterns: Sequence[str], names: Sequence[str]) -> list[str]:
 
 
 def _refuse_idle(key: str, patterns: Iterable[str], names: Sequence[str]) -> None:
+    fitting = _fitting(patterns, names)
     for pattern in patterns:
-        if not any(fits(name, pattern) for name in names):
+        if pattern not in fitting:
             raise DataError(f"{key}: there is no column {pattern!r}; there are {listing(names)}")
+
+
+def _fitting(patterns: Iterable[str], names: Sequence[str]) -> list[str]:
+    """Return the patterns that fit some column."""
+    return [pattern for pattern in patterns if any(fits(name, pattern) for name in names)]

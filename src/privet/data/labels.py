@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
+from privet.arrays import FloatArray, IndexArray
 from privet.data.encoder import in_words
 from privet.data.frame import Frame, listing
 from privet.data.kinds import NUMBERS, Content
@@ -13,6 +15,7 @@ from privet.errors import DataError
 from privet.terms.objectives import MOST_CLASSES, OBJECTIVES
 
 _SHOWN = 8
+_WAS_THERE = "was not before: the table changed while it was in use; start again"
 
 
 def task_of(frame: Frame) -> str:
@@ -75,6 +78,29 @@ def settle_label(
     codes = np.array([place[value] for value in values], dtype=np.float64)
     coded = codes[np.searchsorted(values, label)]
     return replace(frame, label=coded, label_content=NUMBERS), classes
+
+
+def code_some(
+    label: FloatArray, content: Content, classes: Sequence[str], rows: IndexArray
+) -> FloatArray:
+    """Return the label of some rows, with these numbers, as `settle_label` made it of all rows.
+
+    `classes` are what it found; none in a regression.
+    """
+    gone = np.flatnonzero(np.isnan(label))
+    if len(gone):
+        raise DataError(f"the label of row {rows[gone[0]] + 1} is missing, and {_WAS_THERE}")
+    if not classes:
+        return label
+    values, where = np.unique(label, return_inverse=True)
+    names = [_name(content, value) for value in values]
+    place = {name: k for k, name in enumerate(classes)}
+    for k, name in enumerate(names):
+        if name not in place:
+            row = rows[int(np.argmax(where == k))]
+            raise DataError(f"the label of row {row + 1} is {name!r}, and {_WAS_THERE}")
+    coded: FloatArray = np.array([place[name] for name in names], dtype=np.float64)[where]
+    return coded
 
 
 def _complaint(found: int, agreed: int | None) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from privet.arrays import FloatArray
+from privet.arrays import FloatArray, IndexArray
 from privet.data.cells import Cells
 from privet.data.description import DataDescription
 from privet.data.encoder import Encoder
@@ -23,10 +23,15 @@ from privet.data.ids import Ids, Rule
 from privet.data.kinds import NUMBER, NUMBERS, Content, Kind
 from privet.data.parsing import kind_of, may_be_typed
 from privet.data.sources.open import open_source
+from privet.data.sources.selected import SelectedRows
 from privet.data.sources.source import Source, naming
 from privet.errors import DataError
 
 Rules = Sequence[Sequence[Rule]]
+OTHER_ROWS = (
+    "other rows than before are in these places: the table changed while it was in use, or a query "
+    "has no ORDER BY; see to that, and start again"
+)
 _FEW = 10  # rows, whose values may all differ by chance
 _SAMPLE = 1000
 
@@ -41,10 +46,7 @@ def read_table(described: DataDescription, rules: Rules | None = None) -> Frame:
     source = _open(described)
     with naming(source.where):
         features = described.features(source.names())
-    kinds = {name: described.declared(name) for name in (*features, *described.answers)}
-    if described.weight is not None:
-        kinds[described.weight] = NUMBER
-    cells = [_cells(described, name, kind) for name, kind in kinds.items()]
+    cells = [_cells(described, name) for name in (*features, *described.answers)]
     rows, ids = _read(source, cells, described.id_columns)
     with naming(source.where):
         columns, contents = _columns(cells[: len(features)], rows)
@@ -76,13 +78,55 @@ def read_new_rows(
     with naming(source.where):
         for encoder in encoders:
             _refuse_other_type(source, encoder)
-    cells = [_cells(described, encoder.column, encoder.kind) for encoder in encoders]
+    cells = [
+        Cells(e.column, e.kind, described.missing_in(e.column), described.decimal) for e in encoders
+    ]
     rows, ids = _read(source, cells, described.id_columns)
     with naming(source.where):
         columns, contents = _columns(cells, rows)
         names = tuple(encoder.column for encoder in encoders)
         found = Ids.read(ids, rules) if ids else None
         return encode(Frame(names, columns, found, contents=tuple(contents)), encoders)
+
+
+def read_some_rows(
+    described: DataDescription,
+    rows: IndexArray,
+    encoders: Sequence[Encoder],
+    label: Kind | None = None,
+    rules: Rules | None = None,
+) -> Frame:
+    """Read some rows, sorted, of a table that was read before: their numbers count from 0.
+
+    Their columns are those that encoders know, of the kinds that they were found to be then; so is
+    the label, if the table has one. They have ids if rules to compare them by are given.
+    """
+    source = SelectedRows(_open(described), rows)
+    kinds = {encoder.column: encoder.kind for encoder in encoders}
+    if described.label is not None and label is not None:
+        kinds[described.label] = label
+    if described.weight is not None:
+        kinds[described.weight] = NUMBER
+    cells = [_cells(described, name, kind, rows) for name, kind in kinds.items()]
+    id_columns = described.id_columns if rules is not None else []
+    ids = _read(source, cells, id_columns)[1] if cells or id_columns else {}
+    with naming(source.where):
+        columns, contents = _columns(cells, len(rows))
+        try:
+            found = Ids.read(ids, rules) if ids else None
+        except DataError:  # which would count rows from the first of these
+            raise DataError(OTHER_ROWS) from None
+    values = dict(zip(kinds, columns, strict=True))
+    meant = dict(zip(kinds, contents, strict=True))
+    return Frame(
+        names=tuple(encoder.column for encoder in encoders),
+        columns=columns[: len(encoders)],
+        ids=found,
+        label=values.get(described.label or ""),
+        weight=values.get(described.weight or ""),
+        contents=tuple(contents[: len(encoders)]),
+        label_content=meant.get(described.label or "", NUMBERS),
+    )
 
 
 def _refuse_other_type(source: Source, encoder: Encoder) -> None:
@@ -106,8 +150,16 @@ def _open(described: DataDescription) -> Source:
     return open_source(described.table, described)
 
 
-def _cells(described: DataDescription, name: str, kind: Kind | None) -> Cells:
-    return Cells(name, kind, described.missing_in(name), described.decimal)
+def _cells(
+    described: DataDescription,
+    name: str,
+    found: Kind | None = None,
+    rows: IndexArray | None = None,
+) -> Cells:
+    """Return what takes in a column, of which some rows are read if it was read before."""
+    declared = NUMBER if name == described.weight else described.declared(name)
+    missing = described.missing_in(name)
+    return Cells(name, declared, missing, described.decimal, found=found, numbers=rows)
 
 
 def _read(

@@ -1,6 +1,7 @@
 """Alignments at one participant: how many a job has had, and the one that its training uses.
 
     JOB.alignment           which of our rows all have, in the order that all have agreed on
+    JOB.alignment-sharded   the same of a table that `privet shard` wrote in that order
     JOB.alignment-count     how often rows were aligned for the job, for whatever command
 
 An alignment is of use as long as its participants are the job's and our ids are those that it was
@@ -65,6 +66,7 @@ class Alignments:
         self._folder = Path(folder)
         self._job = job
         self.path = self._folder / f"{job.name}.alignment"
+        self._sharded_path = self._folder / f"{job.name}.alignment-sharded"
         self._count_path = self._folder / f"{job.name}.alignment-count"
 
     @property
@@ -83,20 +85,34 @@ class Alignments:
 
     def keep(self, alignment: Alignment, keys: str, n_rows: int) -> None:
         """Keep an alignment of so many rows whose ids' keys have this digest."""
+        self._keep(self.path, alignment, keys, n_rows)
+
+    def keep_sharded(self, alignment: Alignment, keys: str) -> None:
+        """Keep an alignment for a table that has its rows alone, in its order; and the other one.
+
+        It is the same alignment to the other participants, who know it by its name.
+        """
+        rows = np.arange(len(alignment.rows))
+        self._keep(self._sharded_path, Alignment(alignment.name, rows), keys, len(rows))
+
+    def _keep(self, path: Path, alignment: Alignment, keys: str, n_rows: int) -> None:
         make_folder(self._folder)
         header = _Header(name=alignment.name, participants=self._job.names, keys=keys, rows=n_rows)
         rows = {"row": alignment.rows.astype(np.uint32)}
         content = seal(start_of(header, _COLUMNS) + batch_of(rows, _COLUMNS))
-        write_atomically(self.path, content, private=True)
+        write_atomically(path, content, private=True)
 
     def find(self, keys: str) -> Alignment | None:
-        """Return the alignment that is kept, if it is of these participants and of these ids."""
-        if not self.path.exists():
+        """Return an alignment that is kept, if one is of these participants and of these ids."""
+        return self._find(self.path, keys) or self._find(self._sharded_path, keys)
+
+    def _find(self, path: Path, keys: str) -> Alignment | None:
+        if not path.exists():
             return None
-        header, batches = read_sealed(self.path, _Header, lambda _: _COLUMNS, FORMAT, VERSION)
+        header, batches = read_sealed(path, _Header, lambda _: _COLUMNS, FORMAT, VERSION)
         if (header.participants, header.keys) != (self._job.names, keys):
             return None
         rows = np.concatenate([batch["row"] for batch in batches]) if batches else np.empty(0)
         if len(rows) and rows.max() >= header.rows:
-            raise ModelError(f"{self.path}: damaged: rows that are not there")
+            raise ModelError(f"{path}: damaged: rows that are not there")
         return Alignment(header.name, rows.astype(np.intp))

@@ -8,6 +8,7 @@ rounded to 2^-20, and in a regression of many samples more coarsely: to 2^-13 of
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -38,27 +39,67 @@ def check_weights(weight: FloatArray) -> None:
         raise DataError(f"all {len(weight)} weights are zero: there is nothing to learn from")
 
 
+@dataclass(frozen=True)
+class Mean:
+    """The mean of all weights, such that those of some rows can be divided by it."""
+
+    largest: float
+    of_largest: float
+    """What the mean is in the largest one: a sum of weights as they are could overflow."""
+
+    @classmethod
+    def of(cls, weight: FloatArray) -> Mean:
+        """Return the mean of weights; raise DataError if they cannot be used."""
+        check_weights(weight)
+        largest = float(weight.max())
+        mean = float(np.mean(weight / largest))
+        if 1.0 / mean > LARGEST_WEIGHT:
+            row = int(np.argmax(weight))
+            raise DataError(
+                f"the weight of row {row + 1} is {1.0 / mean:,.0f} times the mean, and sums are "
+                f"right up to {LARGEST_WEIGHT:,} times: bring weights closer together"
+            )
+        return cls(largest, mean)
+
+    def divide(self, weight: FloatArray) -> FloatArray:
+        """Return weights in means."""
+        found: FloatArray = weight / self.largest / self.of_largest
+        return found
+
+
+@dataclass(frozen=True)
+class Weighting:
+    """What all weights say of those of some rows."""
+
+    mean: Mean
+    by_class: tuple[float, ...] = ()
+    """What the rows of each class count times their own weights, if that is said."""
+
+    def apply(self, weight: FloatArray | None, label: FloatArray) -> FloatArray:
+        """Return the weights of some rows in means, from their own, if they have any."""
+        if self.by_class:
+            by_class: FloatArray = np.array(self.by_class)[label.astype(np.intp)]
+            weight = by_class if weight is None else by_class * weight
+        assert weight is not None
+        return self.mean.divide(weight)
+
+
 def relative_weights(weight: FloatArray) -> FloatArray:
     """Return weights in means; raise DataError if they cannot be used."""
-    check_weights(weight)
-    largest = float(weight.max())
-    mean = float(np.mean(weight / largest))  # whose sum could overflow
-    if 1.0 / mean > LARGEST_WEIGHT:
-        row = int(np.argmax(weight))
-        raise DataError(
-            f"the weight of row {row + 1} is {1.0 / mean:,.0f} times the mean, and sums are right "
-            f"up to {LARGEST_WEIGHT:,} times: bring weights closer together"
-        )
-    found: FloatArray = weight / largest / mean
-    return found
+    return Mean.of(weight).divide(weight)
 
 
 def class_weights(label: FloatArray, classes: Sequence[str], wanted: ClassWeight) -> FloatArray:
     """Return what class weights make of every sample, whose labels number the classes."""
-    numbers = label.astype(np.intp)
+    found: FloatArray = weights_by_class(label, classes, wanted)[label.astype(np.intp)]
+    return found
+
+
+def weights_by_class(label: FloatArray, classes: Sequence[str], wanted: ClassWeight) -> FloatArray:
+    """Return the weight of each class, from labels that number them."""
     if wanted == "balanced":
-        counts = np.bincount(numbers, minlength=len(classes))
-        found: FloatArray = len(label) / (len(classes) * counts[numbers])
+        counts = np.bincount(label.astype(np.intp), minlength=len(classes))
+        found: FloatArray = len(label) / (len(classes) * np.maximum(counts, 1))
         return found
     for name in wanted:
         if name not in classes:
@@ -66,7 +107,7 @@ def class_weights(label: FloatArray, classes: Sequence[str], wanted: ClassWeight
                 f"class_weight: the label has no class {name!r}; it has "
                 f"{', '.join(map(repr, classes))}"
             )
-    return np.array([wanted.get(name, 1.0) for name in classes], dtype=np.float64)[numbers]
+    return np.array([wanted.get(name, 1.0) for name in classes], dtype=np.float64)
 
 
 def usable_weights(weight: FloatArray, label: FloatArray, objective: Objective) -> FloatArray:

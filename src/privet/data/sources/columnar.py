@@ -1,4 +1,7 @@
-"""Parquet and Arrow files and Arrow streams: the columns asked for, and no others, are read."""
+"""Parquet and Arrow files and Arrow streams: the columns asked for, and no others, are read.
+
+Of Parquet files, too, only the row groups that hold a row asked for.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,9 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from privet.arrays import IndexArray
 from privet.data.sources.location import Location
-from privet.data.sources.source import Source, rows_in_a_batch
+from privet.data.sources.source import Source, between, picked, refuse_beyond, rows_in_a_batch
 
 _BUFFER = 1 << 20  # bytes of a column that are read ahead, not all that a row group has of it
 
@@ -19,15 +23,50 @@ class ParquetSource(Source):
     def __init__(self, location: Location) -> None:
         self._location = location
         with location.file() as file:
-            super().__init__(location.where, pq.ParquetFile(file).schema_arrow)
+            table = pq.ParquetFile(file)
+            super().__init__(location.where, table.schema_arrow)
+            self._n_rows = int(table.metadata.num_rows)
+
+    @property
+    def n_rows(self) -> int:
+        """How many rows the file says that it has."""
+        return self._n_rows
 
     def read(self, columns: list[str]) -> Iterator[pa.RecordBatch]:
         """Read these columns."""
         with self._location.file() as file:
-            # With pre_buffer, the bytes of all row groups would stay in memory.
-            table = pq.ParquetFile(file, buffer_size=_BUFFER, pre_buffer=False)
-            for batch in table.iter_batches(rows_in_a_batch(len(columns)), columns=columns):
-                yield batch.select(columns)
+            yield from _batches(_opened(file), columns)
+
+    def read_rows(self, columns: list[str], rows: IndexArray) -> Iterator[pa.RecordBatch]:
+        """Read these rows, and of row groups without any nothing at all."""
+        with self._location.file() as file:
+            table = _opened(file)
+            refuse_beyond(rows, table.metadata.num_rows)
+            end = 0
+            for group in range(table.num_row_groups):
+                start, end = end, end + table.metadata.row_group(group).num_rows
+                wanted = between(rows, start, end)
+                if not len(wanted):
+                    continue
+                first = 0
+                for batch in _batches(table, columns, [group]):
+                    chosen = between(wanted, first, first + batch.num_rows)
+                    first += batch.num_rows
+                    if len(chosen):
+                        yield picked(batch, chosen)
+
+
+def _opened(file: pa.NativeFile) -> pq.ParquetFile:
+    # With pre_buffer, the bytes of all row groups would stay in memory.
+    return pq.ParquetFile(file, buffer_size=_BUFFER, pre_buffer=False)
+
+
+def _batches(
+    table: pq.ParquetFile, columns: list[str], groups: list[int] | None = None
+) -> Iterator[pa.RecordBatch]:
+    most = rows_in_a_batch(len(columns))
+    for batch in table.iter_batches(most, row_groups=groups, columns=columns):
+        yield batch.select(columns)
 
 
 class ArrowFileSource(Source):

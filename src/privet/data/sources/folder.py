@@ -15,9 +15,10 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.fs as pafs
 
+from privet.arrays import IndexArray
 from privet.data.frame import listing
 from privet.data.sources.location import Location
-from privet.data.sources.source import Source, naming
+from privet.data.sources.source import Source, between, naming, refuse_beyond
 from privet.errors import DataError
 
 _NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
@@ -69,20 +70,49 @@ class FolderSource(Source):
 
     def read(self, columns: list[str]) -> Iterator[pa.RecordBatch]:
         """Read these columns of one file after the other."""
-        inside = [name for name in columns if name not in self._values]
         for number, file in enumerate(self._files):
             with naming(file.where):
-                # Rows are counted by any column where the folders' names have all that is asked.
-                for batch in file.read(inside or file.names()[:1]):
-                    yield pa.RecordBatch.from_arrays(
-                        [
-                            batch[name]
-                            if name not in self._values
-                            else pa.repeat(self._values[name][number], batch.num_rows)
-                            for name in columns
-                        ],
-                        names=columns,
-                    )
+                for batch in file.read(self._inside(columns)):
+                    yield self._with_values(batch, number, columns)
+
+    def read_rows(self, columns: list[str], rows: IndexArray) -> Iterator[pa.RecordBatch]:
+        """Read these rows, and nothing of files without any, where files say what they hold."""
+        if self.n_rows is None:
+            yield from super().read_rows(columns, rows)
+            return
+        refuse_beyond(rows, self.n_rows)
+        end = 0
+        for number, file in enumerate(self._files):
+            start, end = end, end + (file.n_rows or 0)
+            wanted = between(rows, start, end)
+            if len(wanted):
+                with naming(file.where):
+                    for batch in file.read_rows(self._inside(columns), wanted):
+                        yield self._with_values(batch, number, columns)
+
+    @property
+    def n_rows(self) -> int | None:
+        """How many rows all files have, if all of them say so."""
+        counts = [file.n_rows for file in self._files]
+        return None if None in counts else sum(count or 0 for count in counts)
+
+    def _inside(self, columns: list[str]) -> list[str]:
+        """Return which of these columns are in the files; at least one, by which rows count."""
+        inside = [name for name in columns if name not in self._values]
+        return inside or self._files[0].names()[:1]
+
+    def _with_values(
+        self, batch: pa.RecordBatch, number: int, columns: list[str]
+    ) -> pa.RecordBatch:
+        """Return all columns of a batch, with those of the folders' names."""
+        values, rows = self._values, batch.num_rows
+        return pa.RecordBatch.from_arrays(
+            [
+                batch[name] if name not in values else pa.repeat(values[name][number], rows)
+                for name in columns
+            ],
+            names=columns,
+        )
 
     def plain_type(self, name: str) -> pa.DataType:
         """Return the type that holds a column's values of all files."""

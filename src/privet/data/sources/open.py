@@ -10,10 +10,9 @@ from privet.data.sources.csv_file import CsvSource
 from privet.data.sources.folder import FolderSource, members
 from privet.data.sources.location import Kind, Location, locate
 from privet.data.sources.postgres import WHERE, PostgresSource, Query
-from privet.data.sources.source import Source, SourceOptions, naming
+from privet.data.sources.source import ABOUT_CSV, Source, SourceOptions, naming
 from privet.errors import DataError, ParameterError
 
-_ABOUT_CSV = ("separator", "quote", "encoding", "names")
 _DEFAULTS = SourceOptions()
 _COLUMNAR: dict[Kind, Callable[[Location], Source]] = {
     "Parquet": ParquetSource,
@@ -66,6 +65,6 @@ def _open_file(location: Location, options: SourceOptions, strict: bool) -> Sour
 
 
 def _refuse_options_about_csv(options: SourceOptions, where: str, kind: str) -> None:
-    for option in _ABOUT_CSV:
+    for option in ABOUT_CSV:
         if getattr(options, option) != getattr(_DEFAULTS, option):
             raise ParameterError(f"{option}: is for CSV files, and {where} is {kind}: leave it out")

@@ -12,26 +12,27 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import field_validator
 
+from privet.arrays import IndexArray
 from privet.config import Config, printable
 from privet.data.frame import listing, refuse_repeats
 from privet.data.parsing import is_text, kind_of
 from privet.errors import DataError
 
 Separator = Literal[",", ";", "\t", "|"]
+ABOUT_CSV = ("separator", "quote", "encoding", "names")
+"""The options that are about CSV files only."""
 
 _CELLS = 1 << 20  # in a batch: 8 MB of numbers
 _FEWEST_ROWS = 256
 
 
 class SourceOptions(Config):
-    """What a table's owner may have to say about it; most tables say it themselves.
-
-    All but `decimal` are about CSV files only.
-    """
+    """What a table's owner may have to say about it; most tables say it themselves."""
 
     separator: Separator | None = None
     """What stands between cells; found in the file unless it is given."""
@@ -81,6 +82,26 @@ class Source(ABC):
     def read(self, columns: list[str]) -> Iterator[pa.RecordBatch]:
         """Read these columns as they are; no rows are no error here."""
 
+    def read_rows(self, columns: list[str], rows: IndexArray) -> Iterator[pa.RecordBatch]:
+        """Read these rows alone, counted from 0 and sorted; no rows are no error here either.
+
+        Here all rows are read up to the last of these; a source that can skip some does.
+        """
+        end = 0
+        for batch in self.read(columns):
+            start, end = end, end + batch.num_rows
+            chosen = between(rows, start, end)
+            if len(chosen):
+                yield picked(batch, chosen)
+            if not len(rows) or rows[-1] < end:
+                return
+        refuse_beyond(rows, end)
+
+    @property
+    def n_rows(self) -> int | None:
+        """How many rows there are, where that is known without reading them."""
+        return None
+
     def plain_type(self, name: str) -> pa.DataType:
         """Return the type that a column comes in; refuse one whose values are not plain."""
         return plain_type(name, self.schema.field(name).type)
@@ -107,6 +128,37 @@ class Source(ABC):
                 rows += batch.num_rows
             if rows == 0:
                 raise DataError("the table has no rows")
+
+
+def between(rows: IndexArray, start: int, end: int) -> IndexArray:
+    """Return those of sorted rows that lie from start to end, counted from there."""
+    first, last = np.searchsorted(rows, [start, end])
+    found: IndexArray = rows[first:last] - start
+    return found
+
+
+def picked(batch: pa.RecordBatch, rows: IndexArray) -> pa.RecordBatch:
+    """Return some rows of a batch, sorted and each once."""
+    if rows[-1] - rows[0] + 1 == len(rows):
+        return batch.slice(int(rows[0]), len(rows))
+    columns = [_pickable(column) for column in batch.columns]
+    return pa.RecordBatch.from_arrays(columns, names=batch.schema.names).take(pa.array(rows))
+
+
+def _pickable(column: pa.Array) -> pa.Array:
+    """Return a column in a type of which Arrow can pick cells."""
+    if isinstance(column, pa.RunEndEncodedArray):
+        column = pc.run_end_decode(column)
+    return column.cast(pa.large_string()) if pa.types.is_string_view(column.type) else column
+
+
+def refuse_beyond(rows: IndexArray, n_rows: int) -> None:
+    """Raise DataError if some of these rows are not among so many."""
+    if len(rows) and rows[-1] >= n_rows:
+        raise DataError(
+            f"row {rows[-1] + 1} is not there any more, but {n_rows:,} rows: the table changed "
+            "while it was in use; leave it as it is, and start again"
+        )
 
 
 def rows_in_a_batch(columns: int) -> int:

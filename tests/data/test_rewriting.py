@@ -1,0 +1,183 @@
+from __future__ import annotations
+
+from datetime import date, datetime, time, timedelta, timezone
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from privet import DataError, Frame, ParameterError
+from privet.arrays import IndexArray
+from privet.data import rewriting
+from privet.data.description import DataDescription
+from privet.data.reader import read_table
+from privet.data.rewriting import rewrite_table
+from privet.data.sources import source as source_module
+from privet.data.sources.open import open_source
+from privet.errors import UnavailableError
+
+ROWS = 53
+NOON = datetime(2024, 2, 29, 12, tzinfo=timezone.utc)
+TYPED = pa.table(
+    {
+        "id": pa.array(range(ROWS), pa.int32()),
+        "whole": pa.array([None, *range(1, ROWS)], pa.uint64()),
+        "single": pa.array(np.linspace(0, 1, ROWS), pa.float32()),
+        "half": pa.array(np.linspace(0, 1, ROWS).astype(np.float16)),
+        "double": np.random.default_rng(0).normal(size=ROWS),
+        "price": pa.array([Decimal(row) / 4 for row in range(ROWS)], pa.decimal128(20, 2)),
+        "large": pa.array([Decimal(row) / 4 for row in range(ROWS)], pa.decimal256(50, 2)),
+        "yes": [row % 3 == 0 for row in range(ROWS)],
+        "word": ["äb"[row % 2] for row in range(ROWS)],
+        "long": pa.array(["cd"[row % 2] for row in range(ROWS)], pa.large_string()),
+        "day": [date(2024, 1, 1) + timedelta(row) for row in range(ROWS)],
+        "moment": [NOON + timedelta(row) for row in range(ROWS)],
+        "fine": pa.array([row * 10**9 + 1 for row in range(ROWS)], pa.timestamp("ns")),
+        "time": [time(row % 24, 1) for row in range(ROWS)],
+        "span": pa.array(range(ROWS), pa.duration("s")),
+        "nothing": pa.nulls(ROWS),
+        "coded": pa.array(["xyz"[row % 3] for row in range(ROWS)]).dictionary_encode(),
+    }
+)
+CSV = "name;zip;note;when;size;churned\n" + "".join(
+    f"n{row};0{row % 4};text {row};{row % 28 + 1}.1.2020;{row},5;{('yes', 'no')[row % 3 > 0]}\n"
+    for row in range(ROWS)
+)
+
+
+@pytest.fixture(params=[None, 3], ids=["whole batches", "batches of 3 rows"], autouse=True)
+def batches(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param is not None:
+        monkeypatch.setattr(source_module, "_CELLS", 1)
+        monkeypatch.setattr(source_module, "_FEWEST_ROWS", request.param)
+        monkeypatch.setattr(rewriting, "_ROWS_IN_A_GROUP", 5)
+
+
+def typed(tmp_path: Path) -> DataDescription:
+    pq.write_table(TYPED, tmp_path / "table.parquet", row_group_size=20)
+    return DataDescription(path=str(tmp_path / "table.parquet"), id="id")
+
+
+def of_text(tmp_path: Path) -> DataDescription:
+    (tmp_path / "table.csv").write_text(CSV)
+    return DataDescription(
+        path=str(tmp_path / "table.csv"),
+        separator=";",
+        quote="",
+        decimal=",",
+        id="name",
+        label="churned",
+        drop=["note", "chur*"],
+        categorical=["zip"],
+        types={"when": "date %d.%m.%Y", "note": "category"},
+        missing={"size": ["9,5"], "no*": ["?"]},
+    )
+
+
+def same(found: Frame, expected: Frame) -> None:
+    assert (found.names, found.contents) == (expected.names, expected.contents)
+    assert (found.label_content, found.warnings == ()) == (
+        expected.label_content,
+        expected.warnings == (),
+    )
+    np.testing.assert_array_equal(found.columns, expected.columns)
+    assert found.ids is not None
+    assert expected.ids is not None
+    assert found.ids.tolist() == expected.ids.tolist()
+    for ours, theirs in ((found.label, expected.label), (found.weight, expected.weight)):
+        assert (ours is None) == (theirs is None)
+        if ours is not None and theirs is not None:
+            np.testing.assert_array_equal(ours, theirs)
+
+
+@pytest.mark.parametrize("write", [typed, of_text])
+@pytest.mark.parametrize("shards", [1, 4, 53])
+def test_the_same_frame(tmp_path: Path, write: Any, shards: int) -> None:
+    described = write(tmp_path)
+    written = rewrite_table(described, tmp_path / "shards", shards)
+    files = sorted(path.name for path in (tmp_path / "shards").iterdir())
+    assert files == [f"{number:05}.parquet" for number in range(shards)]
+    same(read_table(written), read_table(described))
+    assert sorted(path.name for path in tmp_path.iterdir())[0] == "shards", "something is left over"
+
+
+def test_types_stay(tmp_path: Path) -> None:
+    written = rewrite_table(typed(tmp_path), tmp_path / "shards", 3)
+    before = open_source(tmp_path / "table.parquet")
+    after = open_source(str(written.path))
+    assert [after.plain_type(name) for name in after.names()] == [
+        before.plain_type(name) for name in before.names()
+    ]
+    tables = [pa.Table.from_batches(one.batches(one.names())) for one in (before, after)]
+    assert tables[0].equals(tables[1].combine_chunks())
+
+
+@pytest.mark.parametrize("write", [typed, of_text])
+@pytest.mark.parametrize("shards", [1, 4])
+@pytest.mark.parametrize("count", [4, 30, ROWS])
+def test_rows_in_another_order(tmp_path: Path, write: Any, shards: int, count: int) -> None:
+    described = write(tmp_path)
+    order: IndexArray = np.random.default_rng(count).permutation(ROWS)[:count]
+    written = rewrite_table(described, tmp_path / "shards", shards, order)
+    found, source = open_source(str(written.path)), open_source(described.table, described)
+    before, after = (
+        pa.Table.from_batches(one.batches(found.names())).combine_chunks()
+        for one in (source, found)
+    )
+    assert after.equals(before.take(order))
+    for number, path in enumerate(sorted((tmp_path / "shards").iterdir())):
+        rows = pq.ParquetFile(path).metadata.num_rows
+        assert rows == count * (number + 1) // shards - count * number // shards
+    assert not list((tmp_path / "shards").glob("*.rows"))
+
+
+def test_row_groups(tmp_path: Path) -> None:
+    """They are of one size, whatever batches come."""
+    rewrite_table(typed(tmp_path), tmp_path / "shards", 2)
+    for path, rows in zip(sorted((tmp_path / "shards").iterdir()), (26, 27), strict=True):
+        metadata = pq.ParquetFile(path).metadata
+        groups = [metadata.row_group(g).num_rows for g in range(metadata.num_row_groups)]
+        most = min(rewriting._ROWS_IN_A_GROUP, rows)
+        assert groups == [most] * (rows // most) + [rows % most] * (rows % most > 0)
+
+
+def test_what_is_refused(tmp_path: Path) -> None:
+    described = typed(tmp_path)
+    for shards in (0, 501):
+        with pytest.raises(ParameterError, match=f"shards: {shards} is not 1 to 500"):
+            rewrite_table(described, tmp_path / "shards", shards)
+    with pytest.raises(DataError, match="shards: 54, and there are 53 rows"):
+        rewrite_table(described, tmp_path / "shards", 54)
+    (tmp_path / "shards").mkdir()
+    rewrite_table(described, tmp_path / "shards", 2)  # into an empty folder
+    with pytest.raises(UnavailableError, match="shards: is there already; give the name of a new"):
+        rewrite_table(described, tmp_path / "shards", 2)
+    with pytest.raises(UnavailableError, match=r"table.parquet: is there already"):
+        rewrite_table(described, tmp_path / "table.parquet", 2)
+    with pytest.raises(UnavailableError, match="cannot be written: No such file or directory"):
+        rewrite_table(described, tmp_path / "not" / "there", 2)
+
+
+@pytest.mark.parametrize(
+    ("counted", "order"), [(ROWS - 1, None), (ROWS + 1, None), (ROWS, np.arange(ROWS) + 1)]
+)
+def test_a_table_that_changes_meanwhile(
+    tmp_path: Path, counted: int, order: IndexArray | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    described = of_text(tmp_path)
+    monkeypatch.setattr(rewriting, "_count", lambda *_: counted)
+    with pytest.raises(DataError, match=r"table.csv: has other rows than a moment ago"):
+        rewrite_table(described, tmp_path / "shards", 2, order)
+    assert [path.name for path in tmp_path.iterdir()] == ["table.csv"]
+
+
+def test_bad_rows(tmp_path: Path) -> None:
+    described = of_text(tmp_path)
+    (tmp_path / "table.csv").write_text(CSV.replace("text 40", "a;b"))
+    with pytest.raises(DataError, match=r"table.csv: row 41 has 7 cells, and the header has 6"):
+        rewrite_table(described, tmp_path / "shards", 2)
+    assert [path.name for path in tmp_path.iterdir()] == ["table.csv"]

@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from privet import ModelError
+from privet.boosting.learned import Learned
+from privet.data.encoder import Encoder
+from privet.data.kinds import Kind
+from privet.files.learned_record import LearnedRecord
+from privet.terms.weights import Mean, Weighting
+
+FINITE = st.floats(allow_nan=False, allow_infinity=False)
+POSITIVE = st.floats(0, allow_infinity=False, exclude_min=True)
+ENCODERS = (
+    Encoder("a", Kind("number")),
+    Encoder("ö", Kind("category", one_hot=True), ("x", "")),
+    Encoder("day", Kind("date", "%d.%m.%Y")),
+)
+
+
+@given(
+    cuts=st.lists(st.sets(FINITE | st.just(-np.inf), max_size=6), min_size=4, max_size=4),
+    weights=st.tuples(POSITIVE, POSITIVE, st.lists(POSITIVE, max_size=3)),
+)
+def test_all_is_read_back(
+    cuts: list[set[float]], weights: tuple[float, float, list[float]]
+) -> None:
+    thresholds = np.full((4, 6), np.inf)
+    for row, found in zip(thresholds, cuts, strict=True):
+        row[: len(found)] = sorted(found)
+    largest, mean, by_class = weights
+    weighting = Weighting(Mean(largest, mean), tuple(by_class))
+    kind = Kind("time", "%H")
+    learned = Learned("bank", ENCODERS, thresholds, ("no", "yes"), kind, weighting)
+    read = LearnedRecord.read(LearnedRecord.of(learned).model_dump_json().encode())
+    np.testing.assert_array_equal(read.thresholds, thresholds)  # to the last bit
+    assert (read.owner, read.encoders, read.classes) == ("bank", ENCODERS, ("no", "yes"))
+    assert (read.label_kind, read.weighting) == (kind, weighting)
+
+
+def test_of_a_passive_participant() -> None:
+    learned = Learned("shop", (), np.empty((0, 7)))
+    read = LearnedRecord.read(LearnedRecord.of(learned).model_dump_json().encode())
+    assert read.thresholds.shape == (0, 7)
+    assert (read.classes, read.label_kind, read.weighting) == ((), None, None)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "complaint"),
+    [
+        ("thresholds", [[0.5, 1.0, 2.0]], "3 thresholds of 2"),
+        ("thresholds", [], "thresholds of shape .* for 1 features"),
+        ("thresholds", [["NaN"]], "damaged"),
+        ("candidates", 10**9, "candidates"),
+        ("weighting", {"largest": 0.0, "of_largest": 1.0, "by_class": []}, "largest"),
+        ("more", 1, "more"),
+    ],
+)
+def test_damage(key: str, value: Any, complaint: str) -> None:
+    learned = Learned("shop", ENCODERS[:1], np.array([[0.5, np.inf]]))
+    record = json.loads(LearnedRecord.of(learned).model_dump_json())
+    with pytest.raises(ModelError, match=complaint):
+        LearnedRecord.read(json.dumps({**record, key: value}).encode())

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from privet.arithmetic.shares import Share
 from privet.boosting.estimate import estimate
-from privet.errors import ParameterError, PeerError
+from privet.errors import DataError, ParameterError, PeerError, UnavailableError
 from privet.federation.events import Event
 from privet.federation.ids import compare_ids
 from privet.federation.shard_rows import no_rows
@@ -149,3 +150,67 @@ def test_a_stranger_at_the_door_is_refused(tmp_path: Path) -> None:
             connect("head", members, door, session=bytes(32), identity=head, timeout=1.5)
         stranger.join(10)
         assert not stranger.is_alive()
+
+
+def test_workers_in_processes_read_their_own_rows(tmp_path: Path) -> None:
+    """One has two processes for three shards, one threads, and the dealer a process."""
+    local = prepare(tmp_path, 3, names=("bank", "shop"))
+    align(local)
+    party = local.folder / "bank" / "party.toml"
+    change(party, ("[data]", "[cluster]\nlocal = 2\n\n[data]"))
+    found = run(local, "train", wait=60)
+    found.checked()
+    assert same_tests(model_of(local), model_in_the_clear(local, common_rows(local)))
+    where = [event.fields["where"] for event in found.events["bank"] if event.kind == "workers"]
+    assert where == ["2 processes on this machine"]
+
+
+@pytest.fixture
+def dask(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A scheduler with two workers, in threads of this process."""
+    distributed = pytest.importorskip("distributed")
+    with distributed.LocalCluster(
+        n_workers=2, threads_per_worker=4, processes=False, dashboard_address=None
+    ) as cluster:
+        yield cluster.scheduler_address
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_workers_on_dask(tmp_path: Path, dask: str) -> None:
+    local = prepare(tmp_path, 3)
+    party = local.folder / "shop" / "party.toml"
+    text = f'[cluster]\nscheduler = "{dask}"\nadvertise = "127.0.0.1"\n\n[data]'
+    change(party, ("[data]", text))
+    found = run(local, "train", wait=60)
+    found.checked()
+    assert same_tests(model_of(local), plain_model(local))
+    where = [event.fields["where"] for event in found.events["shop"] if event.kind == "workers"]
+    assert where == [f"Dask workers of {dask}"]
+
+
+def test_a_scheduler_that_is_not_there(tmp_path: Path) -> None:
+    local = prepare(tmp_path)
+    party = local.folder / "shop" / "party.toml"
+    change(party, ("[data]", '[cluster]\nscheduler = "tls://127.0.0.1:1"\n\n[data]'))
+    found = run(local, "train")
+    assert isinstance(found.errors["shop"], UnavailableError)
+    assert "tls://127.0.0.1:1" in str(found.errors["shop"])
+    assert all("shop" in str(found.errors[name]) for name in ("bank", "dealer"))
+
+
+def test_a_table_that_changed_since_the_head_read_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    local = prepare(tmp_path)
+    party = local.folder / "bank" / "party.toml"
+    change(party, ("[data]", "[cluster]\nlocal = 1\n\n[data]"))
+    table = local.folder / "bank" / "train.csv"
+
+    def swap(event: Event) -> None:
+        if event.kind == "connected":
+            head, *lines = table.read_text().splitlines()
+            table.write_text("\n".join([head, *reversed(lines)]) + "\n")
+
+    found = run(local, "train", tells={"bank": swap}, wait=60)
+    assert isinstance(found.errors["bank"], DataError)
+    assert "in shard 1" in str(found.errors["bank"])

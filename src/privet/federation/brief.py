@@ -62,6 +62,8 @@ class Brief(Checked):
     """What a participant has learned of its whole table, for a worker that reads its own rows."""
     described: dict[str, Any] = Field(default_factory=dict)
     """How the participant describes its table."""
+    ids: str = ""
+    """The digest of the ids of the worker's rows."""
 
     @classmethod
     def of(cls, job: Job, agreement: Agreement, name: str, **values: Any) -> Brief:

@@ -58,14 +58,14 @@ def gathered(
     run: str,
     cluster: Cluster,
     engine: Engine,
-    brief: Callable[[dict[str, Place], str], Brief],
+    brief: Callable[[int, dict[str, Place], str], Brief],
     rows: Callable[[int], IndexArray | None],
 ) -> Iterator[Crew]:
     """Yield our workers, once they are told which groups they are in.
 
-    `brief` makes what a worker is told, of its group and session, and `rows` says which rows of our
-    table are those of a shard. When we are done workers are dismissed; after a failure, they find
-    that we are gone.
+    `brief` makes what a worker is told, of its shard, group and session, and `rows` says which rows
+    of our table are those of a shard. When we are done workers are dismissed; after a failure, they
+    find that we are gone.
     """
     shards = range(seat.job.shards)
     door = parse_address(cluster.door, lowest=0) if cluster.door else (seat.host, 0)
@@ -106,7 +106,7 @@ def gathered(
             ]
             groups = _swap_places(channel, seat, places)
             for shard in shards:
-                told = brief(groups[shard], _session(run, f"shard {shard}").hex())
+                told = brief(shard, groups[shard], _session(run, f"shard {shard}").hex())
                 content = told.model_dump_json().encode()
                 messages.send(to_workers, [worker_name(shard)], content)
                 send_rows(to_workers, worker_name(shard), rows(shard))

@@ -93,8 +93,9 @@ def _train(party: PartyFile, seat: Seat, restart: bool) -> tuple[PartyReport, Pa
                 seat.tell(Event("kept", text, {"owners": []}))
             source = None if dealt is None else dealt.take(channel, job, agreement)
             if job.shards > 1:
+                rows = None if common is None else common.rows
                 crew = stack.enter_context(
-                    crew_of_participant(seat, channel, agreement, own, table, program.plan)
+                    crew_of_participant(seat, channel, agreement, own, table, rows, program.plan)
                 )
                 program.workers = crew.workers
             index = job.names.index(seat.name)

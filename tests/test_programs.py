@@ -13,6 +13,7 @@ from benchmarks import (
     dealers,
     growth,
     homomorphic,
+    many_rows,
     masks,
     multiclass,
     options,
@@ -260,5 +261,5 @@ def test_masks_are_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     figures = {"sets": [found], "cores": 1, "run_seconds": 1.0}
     kept = keep(tmp_path / "masks.json", figures, "make bench-masks")
     assert any(line.startswith("|  | lattice | 2 of 2 | ") for line in masks.section(kept))
-    of_many = [line for line in masks.many_section(kept) if line.startswith("| made, 300 x 20 |")]
+    of_many = [line for line in many_rows.section(kept) if line.startswith("| made, 300 x 20 |")]
     assert len(of_many) == 2

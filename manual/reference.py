@@ -19,6 +19,7 @@ from privet.data.description import DataDescription
 from privet.federation import party_report
 from privet.federation.party_report import PartyReport
 from privet.files import job, party_file
+from privet.files.cluster import Cluster
 from privet.files.contacts import Contact, Participant
 from privet.files.dealers import DealerContact
 from privet.files.endpoint import Endpoint
@@ -70,6 +71,7 @@ def _party() -> Iterator[str]:
         PartyFile: "The participant",
         DataDescription: "`[data]`",
         Endpoint: "`[endpoint]`",
+        Cluster: "`[cluster]`",
         OwnDealer: "`[dealer]`",
     }
     for model in titles:

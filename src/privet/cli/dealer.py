@@ -20,6 +20,7 @@ from privet.federation.dealing import deal
 from privet.federation.dealt_training import numbered_features
 from privet.federation.events import Event
 from privet.federation.session import WAIT_SECONDS, Seat, seated
+from privet.files.cluster import Cluster
 from privet.files.job import Job
 
 Key = Annotated[Path | None, typer.Option(help="Your private key.", show_default="NAME.key")]
@@ -67,6 +68,14 @@ def dealer(
     done: Annotated[
         int, typer.Option(help="With --ahead: how many tables are trained already.", min=0)
     ] = 0,
+    cluster: Annotated[
+        Path | None,
+        typer.Option(
+            help="Where your workers are, if rows are in shards: a TOML file with the keys of "
+            "[cluster] in party.toml.",
+            show_default="threads of this process",
+        ),
+    ] = None,
     audit: Annotated[
         Path | None, typer.Option(help="Add every session to that audit log.", show_default=False)
     ] = None,
@@ -76,6 +85,7 @@ def dealer(
     """Supply randomness to a job's participants; ends when they are done, or one has failed."""
     with telling(log_format) as tell:
         agreed = Job.read(job)
+        placed = None if cluster is None else Cluster.load(cluster)
         ours = which_dealer(agreed, name)
         keys = str(key or f"{ours}.key"), str(certificate or f"{ours}.crt")
         if ahead is not None:
@@ -110,7 +120,7 @@ def dealer(
                     audited(None if audit is None else str(audit), agreed, ours, "dealer", tell),
                     seated(agreed, ours, *keys, listen, wait=patience, tell=tell) as seat,
                 ):
-                    seconds = deal(seat)
+                    seconds = deal(seat, placed)
                 tell(Event("done", f"dealt in {seconds:.1f} s of computing", {"seconds": seconds}))
             except (PeerError, DisagreementError, CorrelationError, DataError) as error:
                 # A service is more than one session.

@@ -11,7 +11,8 @@ or, on machines that Dask looks after:
     certificate = "client.pem"
     key = "client.key"
 
-Without this, they are threads of one process. It is nobody else's business.
+Without this, they are threads of one process. It is nobody else's business. A dealer has the same
+keys in a file of its own.
 """
 
 from __future__ import annotations
@@ -68,6 +69,11 @@ class Cluster(Config):
                 "it, so it must be reached over TLS"
             )
         return self
+
+    @classmethod
+    def load(cls, path: str | Path) -> Cluster:
+        """Read a file of its own, which a dealer may have; paths start from where it is."""
+        return cls.read(path).starting_from(Path(path).resolve().parent)
 
     def starting_from(self, home: Path) -> Cluster:
         """Return the same with paths that start from a folder."""

@@ -46,9 +46,9 @@ def rewrite_table(
     with naming(source.where):
         used = {*described.id_columns, *described.features(source.names()), *described.answers}
     columns = [name for name in source.names() if name in used]
-    rows = _count(source, columns) if order is None else len(order)
-    stretches = [shard.trained for shard in cut_rows(rows, 0, shards)]
     with _new_folder(folder) as place:
+        rows = _count(source, columns) if order is None else len(order)
+        stretches = [shard.trained for shard in cut_rows(rows, 0, shards)]
         files = [place / f"{number:05}.parquet" for number in range(shards)]
         if order is None:
             _copy(source, columns, stretches, files)

@@ -10,7 +10,7 @@ ifneq ($(wildcard ../shared/data),)
 export PRIVET_DATA ?= $(abspath ../shared/data)
 endif
 
-.PHONY: setup demo test test-mutants test-chaos fuzz lint format bench-reference bench-gates bench-paper \
+.PHONY: setup demo test docs reference test-mutants test-chaos test-browser fuzz lint format bench-reference bench-gates bench-paper \
         bench-protocols bench-attack bench-checkpoints bench-serving bench-soak bench-alignment bench-secretflow bench-same-tests bench-multiclass bench-growth bench-link \
         bench-reading bench-columns bench-boosters bench-options bench-dealers bench-masks bench bench-quick clean
 
@@ -32,6 +32,20 @@ test: setup lint
 # Losing privacy on purpose, 100 times: about forty minutes. Writes docs/mutants.md.
 test-mutants: setup
 	$(BIN)/python -m tests.privacy.mutants.run
+
+# The site, in build/site; warnings are errors.
+docs: setup
+	PYTHONPATH=. $(BIN)/mkdocs build --strict
+
+# docs/reference from the code, and what the notebooks print.
+reference: setup
+	$(BIN)/python -m manual
+
+# A training watched from three pages of a real browser (Debian's chromium): about three minutes.
+# Writes docs/figures/page.
+test-browser: setup
+	$(BIN)/python -m pip install --quiet 'playwright>=1.40,<2'
+	PRIVET_BROWSER=1 PRIVET_PICTURES=docs/figures/page $(BIN)/pytest tests/browser
 
 lint: setup
 	$(BIN)/ruff check .

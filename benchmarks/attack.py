@@ -323,8 +323,10 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def draw(rows: Sequence[dict[str, Any]]) -> None:
-    """Draw every guess with its interval."""
-    import matplotlib.pyplot as plt
+    """Draw every guess with its interval: full marks are the protocols', hollow ones controls."""
+    from matplotlib.figure import Figure
+
+    from privet.laboratory.figures import COLOURS, INK, image_of, style
 
     shown = [
         (row, not name)
@@ -332,21 +334,32 @@ def draw(rows: Sequence[dict[str, Any]]) -> None:
         for name in ("", *controls)
         for row in best(rows, protocol, name)
     ]
-    figure, axes = plt.subplots(figsize=(7.5, 0.28 * len(shown) + 1))
-    for y, (row, real) in enumerate(reversed(shown)):
-        auc, low, high = (float(row[key]) for key in ("auc", "low", "high"))
-        colour = {"masked": "#0072b2", "paper": "#009e73"}[row["protocol"]] if real else "#d55e00"
-        axes.errorbar(auc, y, xerr=[[auc - low], [high - auc]], fmt="o", color=colour, capsize=3)
-    labels = [
-        f"{row['protocol']}, {row['control'] or 'as it is'}: {row['secret']}, {row['task']}"
-        for row, _ in reversed(shown)
-    ]
-    axes.set_yticks(range(len(labels)), labels, fontsize=8)
-    axes.axvline(0.5, color="#888888", linewidth=0.8)
-    axes.set_xlim(0.4, 1.02)
-    axes.set_xlabel("AUC of a forest's guess and its 99 % interval; a coin's is 0.5", fontsize=9)
-    figure.tight_layout()
-    figure.savefig(FIGURE, metadata={"Date": None})
+    with style():
+        figure = Figure(figsize=(7.5, 0.28 * len(shown) + 1.2), layout="constrained")
+        axes = figure.subplots()
+        axes.grid(axis="x")
+        for y, (row, real) in enumerate(reversed(shown)):
+            auc, low, high = (float(row[key]) for key in ("auc", "low", "high"))
+            colour = COLOURS[row["protocol"]]
+            axes.errorbar(
+                auc,
+                y,
+                xerr=[[auc - low], [high - auc]],
+                fmt="o" if real else "s",
+                color=colour,
+                fillstyle="full" if real else "none",
+                capsize=3,
+            )
+        labels = [
+            f"{row['protocol']}, {row['control'] or 'as it is'}: {row['secret']}, {row['task']}"
+            for row, _ in reversed(shown)
+        ]
+        axes.set_yticks(range(len(labels)), labels, fontsize=8)
+        axes.axvline(0.5, color=INK, linewidth=0.8)
+        axes.set_xlim(0.4, 1.02)
+        axes.set_xlabel("AUC of a forest's guess and its 99 % interval; a coin's is 0.5")
+        axes.set_title("full: the protocols as they are; hollow: with a leak put in", fontsize=9)
+        FIGURE.write_bytes(image_of(figure))
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ bytes are counted for both, at its sizes (Syn A), without training: the counts a
 are measured, processes on loopback, at sizes so small that all runs together take minutes; there
 the counts are compared with what the meters found.
 
-Writes docs/results/growth.json and docs/figures/growth.svg and .png (a quick run: build/quick).
+Writes docs/results/growth.json and docs/figures/growth.svg (a quick run: build/quick).
 """
 
 from __future__ import annotations
@@ -137,30 +137,30 @@ def main() -> int:
 
 def draw(path: Path, figures: Figures) -> None:
     """Draw rounds, traffic and seconds by every quantity, for both protocols."""
-    import matplotlib.pyplot as plt
+    from benchmarks.evidence.figures import line, panels, save
+    from privet.laboratory.figures import count_on, style
 
-    from benchmarks.evidence.figures import line, save
-
-    panels: tuple[tuple[str, str, str, float], ...] = (
+    shown: tuple[tuple[str, str, str, float], ...] = (
         ("counted", "rounds", "rounds", 1),
         ("counted", "bytes", "MB between participants", 1e6),
         ("counted", "dealt_bytes", "MB from the dealer", 1e6),
         ("timed", "seconds", "seconds, small sizes", 1),
     )
-    figure, grid = plt.subplots(len(LABELS), len(panels), figsize=(11, 2.2 * len(LABELS)))
-    for (by, label), line_of_axes in zip(LABELS.items(), grid, strict=True):
-        for (rows, key, title, unit), axes in zip(panels, line_of_axes, strict=True):
-            for number, protocol in enumerate(PROTOCOLS):
-                points = [
-                    (row["value"], row[key] / unit)
-                    for row in figures[rows]
-                    if (row["by"], row["protocol"]) == (by, protocol)
-                ]
-                line(axes, number, protocol, points)
-            axes.set(xlabel=label, ylabel=title, ylim=(0, None))
-            axes.locator_params(axis="x", nbins=5)
-    grid[0, 0].legend()
-    save(figure, path)
+    with style():
+        figure, grid = panels(len(shown), len(LABELS), size=(2.8, 2.2))
+        for (by, label), line_of_axes in zip(LABELS.items(), grid, strict=True):
+            for (rows, key, title, unit), axes in zip(shown, line_of_axes, strict=True):
+                mine = [row for row in figures[rows] if row["by"] == by]
+                for protocol in PROTOCOLS:
+                    own = [row for row in mine if row["protocol"] == protocol]
+                    points = [(row["value"], row[key] / unit) for row in own]
+                    line(axes, protocol, protocol, points)
+                axes.set(xlabel=label, ylabel=title, ylim=(0, None))
+                axes.grid()
+                count_on(axes.xaxis, [row["value"] for row in mine])
+        handles = grid[0, 0].get_legend_handles_labels()
+        figure.legend(*handles, loc="outside upper center", ncols=2)
+        save(figure, path.with_suffix(".svg"))
 
 
 def section(figures: Figures) -> Iterator[str]:

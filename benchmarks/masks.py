@@ -1,6 +1,7 @@
 """What lattice masks take beside uniform ones, with the same data, in the same run.
 
     python -m benchmarks.masks [--quick] [--rows 200000]
+    python -m benchmarks.masks --many 3000000 10000000
 
 A regression of made rows, 20 features, two participants, two tables; and Credit with the paper's
 parameters, four participants. By `masked`, a process for each role, on loopback: setup and tables
@@ -8,6 +9,10 @@ are timed apart. Rounds and bytes must be those that were counted before. Tests 
 those of a training in the clear.
 
 Writes docs/results/masks.json (a quick run, or one with other rows: build/quick).
+
+With `--many`, trainings of so many rows, which uniform masks have no room for: four features, a
+regression and a classification. Writes docs/results/many_rows.json. 10,000,000 rows take all roles
+together about 16 GB.
 """
 
 from __future__ import annotations
@@ -16,7 +21,7 @@ import argparse
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -35,17 +40,19 @@ NETWORK = "loopback"
 MASKS = ("uniform", "lattice")
 ROWS, FEATURES, PARTIES, TABLES = 200_000, 20, 2, 2
 _QUICK_ROWS = 3000
+MANY = "many_rows"
+MANY_FEATURES, MANY_DEPTH, MANY_TABLES = 4, 3, 2
 _SEED = 5
 
 Data = tuple[list[BucketedColumns], FloatArray]
 
 
-def made(rows: int) -> Data:
+def made(rows: int, features: int = FEATURES) -> Data:
     """Return numbers that a label depends on, some more than others, at two participants."""
     rng = np.random.default_rng(_SEED)
-    columns = rng.normal(size=(FEATURES, rows))
-    weights = 0.8 ** np.arange(FEATURES)
-    label = weights @ np.where(columns > 0.3, 1.0, columns) + columns[0] * columns[5]
+    columns = rng.normal(size=(features, rows))
+    weights = 0.8 ** np.arange(features)
+    label = weights @ np.where(columns > 0.3, 1.0, columns) + columns[0] * columns[5 % features]
     label += rng.normal(scale=0.5, size=rows)
     parts = np.array_split(columns, PARTIES)
     names = [[f"x{k}-{j}" for j in range(len(part))] for k, part in enumerate(parts)]
@@ -54,12 +61,18 @@ def made(rows: int) -> Data:
 
 
 def measure(
-    data: str, parties: list[BucketedColumns], label: FloatArray, params: Params
+    data: str,
+    parties: list[BucketedColumns],
+    label: FloatArray,
+    params: Params,
+    kinds: Sequence[str] = MASKS,
 ) -> Figures:
-    """Train in the clear and with either kind of masks."""
+    """Train in the clear and with either kind of masks, or some of them."""
+    started = time.perf_counter()
     plain = train(parties, label, params)
+    clear_seconds = time.perf_counter() - started
     runs = []
-    for masks in MASKS:
+    for masks in kinds:
         chosen = params.model_copy(update={"masks": masks})
         estimates: list[Estimate] = []
         federated = train_federated(
@@ -91,6 +104,7 @@ def measure(
                 "setup_seconds": max(meter.seconds["setup"] for meter in outcome.meters),
                 "table_seconds": max(m.seconds["table"] for m in outcome.meters) / params.tables,
                 "memory_mb": outcome.peak_rss_mb,
+                "estimated_mb": counted.memory / 1e6,
             }
         )
         print(data, runs[-1], flush=True)
@@ -100,6 +114,7 @@ def measure(
         "features": sum(len(party.names) for party in parties),
         "parties": len(parties),
         "tables": params.tables,
+        "clear_seconds": clear_seconds / params.tables,
         "runs": runs,
     }
 
@@ -110,7 +125,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--quick", action="store_true", help="few rows, of both")
     parser.add_argument("--rows", type=int, default=ROWS, help="how many rows are made")
+    parser.add_argument("--many", type=int, nargs="+", help="how many rows, instead of all else")
     options = parser.parse_args()
+    if options.many:
+        return many(options.many)
     rows = _QUICK_ROWS if options.quick else options.rows
     sets = [measure("made", *made(rows), Params(task="regression", tables=TABLES))]
     if rows == ROWS or options.quick:
@@ -124,6 +142,63 @@ def main() -> int:
     path = results(rows != ROWS) / f"{NAME}.json"
     print(wrapped(section(keep(path, figures, "make bench-masks"))))
     return 0
+
+
+def many(sizes: Sequence[int]) -> int:
+    """Measure trainings of many rows, and keep the figures."""
+    started, sets = time.perf_counter(), []
+    for rows in sizes:
+        parties, label = made(rows, MANY_FEATURES)
+        for task in ("regression", "classification"):
+            target = label if task == "regression" else (label > np.median(label)).astype(float)
+            params = Params(task=task, tables=MANY_TABLES, depth=MANY_DEPTH)
+            sets.append(measure(task, parties, target, params, ("lattice",)))
+    figures: Figures = {
+        "sets": sets,
+        "cores": os.cpu_count(),
+        "run_seconds": time.perf_counter() - started,
+    }
+    command = f"python -m benchmarks.masks --many {' '.join(map(str, sizes))}"
+    print(wrapped(many_section(keep(results(quick=False) / f"{MANY}.json", figures, command))))
+    return 0
+
+
+def many_section(figures: Figures) -> Iterator[str]:
+    """Yield the lines of the page about many rows."""
+    yield "## Many rows\n"
+    yield (
+        f"Trainings by `masked` of made rows, {MANY_FEATURES} features at two participants, tables "
+        f"of depth {MANY_DEPTH}, lattice masks and wide sums. All processes share "
+        f"{figures['cores']} cores. {where(figures)}\n"
+    )
+    head = (
+        "",
+        "tests as in the clear",
+        "MB a table",
+        "dealt",
+        "s before the first table",
+        "s a table",
+        "s a table in the clear",
+        "MB of memory",
+        "estimated",
+    )
+    rows = [
+        [
+            f"{found['data']}, {found['samples']:,} x {found['features']}",
+            f"{run['same_tests']} of {run['tests']}",
+            f"{run['table_bytes'] / 1e6:,.0f}",
+            f"{run['dealt_bytes'] / 1e6:,.0f}",
+            f"{run['setup_seconds']:.1f}",
+            f"{run['table_seconds']:.1f}",
+            f"{found['clear_seconds']:.1f}",
+            f"{run['memory_mb']:,.0f}",
+            f"{run['estimated_mb']:,.0f}",
+        ]
+        for found in figures["sets"]
+        for run in found["runs"]
+    ]
+    yield from table(head, rows)
+    yield f"All of it took {figures['run_seconds'] / 60:.1f} minutes.\n"
 
 
 def section(figures: Figures) -> Iterator[str]:

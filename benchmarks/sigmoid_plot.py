@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import matplotlib.pyplot as plt
 import numpy as np
+from matplotlib.figure import Figure
 
 from privet.arrays import FloatArray
+from privet.laboratory.figures import COLOURS, INK, image_of, legend_above, style
 
 FIGURE = Path(__file__).parents[1] / "docs" / "figures" / "sigmoid.svg"
 
@@ -44,28 +45,28 @@ def main() -> None:
     true = 1 / (1 + np.exp(-x))
     with np.errstate(all="ignore"):
         curves = {
-            "true sigmoid": (true, "#000000", "-"),
+            "true sigmoid": (true, INK, "-"),
             "as printed: 1/(1+exp(-x)), n = 2, z0 = 2^-20": (
                 reciprocal(1 + power(-x, 2), 20),
-                "#d55e00",
-                "--",
+                COLOURS["paper"],
+                ":",
             ),
-            "SecSigmoid, n = 2": (symmetric(x, 2), "#0072b2", "-"),
-            "SecSigmoid, n = 3": (symmetric(x, 3), "#009e73", "-"),
+            "SecSigmoid, n = 2": (symmetric(x, 2), COLOURS["paper"], "--"),
+            "SecSigmoid, n = 3": (symmetric(x, 3), COLOURS["paper"], "-"),
         }
-    figure, (top, bottom) = plt.subplots(2, 1, figsize=(7, 6), sharex=True)
-    for name, (values, colour, style) in curves.items():
-        top.plot(x, values, style, color=colour, label=name)
-        if name != "true sigmoid":
-            bottom.semilogy(x, np.maximum(np.abs(values - true), 1e-7), style, color=colour)
-    top.set_ylabel("probability")
-    top.set_ylim(-0.05, 1.05)
-    top.legend(fontsize=8, loc="center right")
-    bottom.set_ylabel("absolute error")
-    bottom.set_xlabel("score")
-    figure.tight_layout()
-    plt.rcParams["svg.hashsalt"] = "privet"
-    figure.savefig(FIGURE, metadata={"Date": None})
+    with style():
+        figure = Figure(figsize=(7, 6), layout="constrained")
+        top, bottom = figure.subplots(2, 1, sharex=True)
+        for name, (values, colour, line) in curves.items():
+            top.plot(x, values, line, color=colour, label=name)
+            if name != "true sigmoid":
+                bottom.semilogy(x, np.maximum(np.abs(values - true), 1e-7), line, color=colour)
+        top.set(ylabel="probability", ylim=(-0.05, 1.05))
+        bottom.set(ylabel="absolute error", xlabel="score")
+        for axes in (top, bottom):
+            axes.grid()
+        legend_above(top, columns=2)
+        FIGURE.write_bytes(image_of(figure))
 
 
 if __name__ == "__main__":

@@ -11,13 +11,13 @@ import typer
 import privet
 from privet import Experiment, Frame, PrivetClassifier, PrivetRegressor
 from privet.cli.app import app
+from privet.cli.commands import load
 from privet.data.partition import split_rows
 from privet.terms.params import hyper_parameters
 
 
 def _option(name: str) -> Any:
-    command: Any = typer.main.get_command(app)
-    (found,) = (option for option in command.commands["simulate"].params if option.name == name)
+    (found,) = (option for option in load("simulate").params if option.name == name)
     return found
 
 

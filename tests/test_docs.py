@@ -29,17 +29,22 @@ def test_the_secure_dot_product() -> None:
     assert (disclosure.what, disclosure.to, disclosure.count) == ("dot product", ("party1",), 1)
 
 
-def test_the_readme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_algebra() -> None:
+    (code,) = examples("docs/algebra.md")
+    exec(code, {})  # noqa: S102
+
+
+def test_the_data_scientist_s_guide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     X, y = load_breast_cancer(return_X_y=True, as_frame=True)
     X.assign(id=np.arange(569)).to_csv("new.csv", index=False)
     tables = {"X_bank": X.iloc[:, :10], "X_telecom": X.iloc[:, 10:20], "X_shop": X.iloc[:, 20:]}
-    (code,) = examples("README.md")
+    (code,) = examples("docs/guides/data-scientist.md")
     exec(code, {"X": X, "y": y, "X_new": X, **tables})  # noqa: S102
     assert (tmp_path / "model.json").exists()
 
 
-DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "deploy/README.md"])
 
 
 @pytest.mark.parametrize("document", [*DOCUMENTS, ROOT / "src/privet/README.md"], ids=str)
@@ -56,3 +61,7 @@ def test_links_lead_somewhere(document: str) -> None:
     for target in re.findall(r"\]\(([^)#]+)", path.read_text()):
         if not target.startswith("http"):
             assert (path.parent / target).exists(), target
+
+
+def test_the_readme_is_a_screen_and_a_half() -> None:
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 120

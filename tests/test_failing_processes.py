@@ -15,11 +15,11 @@ import pytest
 
 from privet.errors import UnavailableError
 from privet.federation.agreement import Statement
-from privet.federation.messages import send
 from privet.files.contacts import parse_address
 from privet.files.job import Job
 from privet.laboratory.local_federation import LocalFederation
 from privet.transport.mesh import listen
+from privet.transport.messages import send
 from privet.transport.sockets import SocketChannel
 from tests.federation.by_hand import come, coming
 from tests.federation.harness import change, prepare

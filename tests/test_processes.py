@@ -75,7 +75,8 @@ def test_a_killed_training_ends_as_if_nothing_had_happened(trained: LocalFederat
     assert same_tests(model_of(trained), plain_model(trained))
     for name in NAMES:
         found = sorted(path.name for path in trained.part(name).parent.iterdir())
-        assert found == ["rehearsal.checkpoints", "rehearsal.part"]  # for more tables later
+        # For more tables later, and for the page.
+        assert found == ["rehearsal.checkpoints", "rehearsal.part", "runs"]
 
 
 def test_prediction_and_inspection(trained: LocalFederation) -> None:

@@ -260,3 +260,5 @@ def test_masks_are_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     figures = {"sets": [found], "cores": 1, "run_seconds": 1.0}
     kept = keep(tmp_path / "masks.json", figures, "make bench-masks")
     assert any(line.startswith("|  | lattice | 2 of 2 | ") for line in masks.section(kept))
+    of_many = [line for line in masks.many_section(kept) if line.startswith("| made, 300 x 20 |")]
+    assert len(of_many) == 2

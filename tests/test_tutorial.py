@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import sys
 from itertools import groupby
 from pathlib import Path
 
+from manual.blocks import LANGUAGES, blocks
 from sklearn.metrics import roc_auc_score
 
+from privet import Model, load_model
 from privet.boosting.part import join
 from privet.data.reader import read_frame
 from privet.files.part_file import load_part
@@ -24,12 +25,13 @@ def test_the_tutorial(tmp_path: Path) -> None:
     text = TUTORIAL.read_text()
     for number, port in enumerate(free_ports(4)):
         text = text.replace(f":740{number}", f":{port}")
-    blocks = re.findall(r"^```sh( \w+)?\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    typed = [block for block in blocks(text) if block.language in LANGUAGES]
+    here = [block for block in typed if block.not_run is None and block.run_by is None]
     environment = {**TUNED, **os.environ}
     environment["PATH"] = f"{Path(sys.executable).parent}:{environment['PATH']}"
     folder, groups = tmp_path, 0
-    for side_by_side, group in groupby(blocks, key=lambda block: bool(block[0])):
-        commands = [command for _, command in group]
+    for side_by_side, group in groupby(here, key=lambda block: bool(block.who)):
+        commands = [block.script for block in group]
         if not side_by_side:
             commands = ["".join(commands)]
         groups += side_by_side
@@ -48,10 +50,13 @@ def test_the_tutorial(tmp_path: Path) -> None:
             said, _ = process.communicate(timeout=100)
             assert process.returncode == 0, f"{command}\n{said}"
         folder = tmp_path / "federation"
-    assert groups == 2
+    assert groups == 3
     names = ("bank", "telecom", "shop")
     model = join([load_part(folder / n / "models" / "diagnosis.part").part for n in names])
     assert model.n_tables == 10
+    exported = load_model(folder / "model.json")
+    assert isinstance(exported, Model)
+    assert exported.n_tables == 10
     predicted = read_frame(folder / "predictions.csv", id="id")
     truth = read_frame(folder / "shop" / "truth.csv", id="id")
     assert predicted.ids is not None

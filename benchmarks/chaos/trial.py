@@ -164,7 +164,7 @@ class Trial:
         problems = []
         for name in self.local.names:
             folder = self.local.part(name).parent
-            expected = {"rehearsal.checkpoints", "rehearsal.part"}
+            expected = {"rehearsal.checkpoints", "rehearsal.part", "runs"}
             left = {path.name for path in folder.iterdir()} - expected
             kinds = sorted(path.suffix for path in (folder / "rehearsal.checkpoints").iterdir())
             left |= {path.name for path in folder.parent.glob(".*")}

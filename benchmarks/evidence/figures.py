@@ -1,4 +1,4 @@
-"""The figures, drawn from the CSVs: SVG and PNG, in colours that everybody can tell apart."""
+"""The figures, drawn from the CSVs as SVG."""
 
 from __future__ import annotations
 
@@ -6,20 +6,23 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import matplotlib as mpl
-import matplotlib.pyplot as plt
+from matplotlib.figure import Figure
 
 from benchmarks.evidence.measure import load
 from benchmarks.evidence.model import by_paper, has_time, predicted
+from privet.laboratory.figures import (
+    COLOURS,
+    INK,
+    count_on,
+    image_of,
+    legend_above,
+    logarithmic,
+    style,
+)
 
-mpl.use("Agg")
-mpl.rcParams["svg.hashsalt"] = "privet"  # the same figures give the same files
-plt.rcParams.update({"font.size": 9, "axes.grid": True, "grid.alpha": 0.3, "figure.dpi": 120})
-
-# Okabe and Ito's palette; each line also has a mark of its own.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-MARKS = ("o", "s", "^", "D", "v", "P", "x")
+MARKS = ("o", "s", "^", "D", "v", "P", "x", "*")
 Point = dict[str, str]
+Points = Sequence[tuple[float, float]]
 
 
 def draw(folder: Path) -> list[str]:
@@ -27,7 +30,8 @@ def draw(folder: Path) -> list[str]:
     found = {path.stem: load(path) for path in sorted(folder.glob("*.csv"))}
     names = available(folder)
     for name in names:
-        _FIGURES[name][1](folder / name, found)
+        with style():
+            save(_FIGURES[name][1](found), folder / f"{name}.svg")
     return names
 
 
@@ -37,88 +41,95 @@ def available(folder: Path) -> list[str]:
 
 
 def save(figure: Any, path: Path) -> None:
-    """Write a figure, as SVG and as PNG."""
-    figure.tight_layout()
-    figure.savefig(path.with_suffix(".svg"), metadata={"Date": None})
-    figure.savefig(path.with_suffix(".png"))
-    plt.close(figure)
+    """Write a figure."""
+    path.write_bytes(image_of(figure))
 
 
-def line(
-    axes: Any, number: int, label: str, points: Sequence[tuple[float, float]], **more: Any
-) -> None:
-    """Draw one line, in the colour and with the mark of its number."""
+def panels(columns: int, rows: int = 1, size: tuple[float, float] = (3.6, 3.0)) -> tuple[Any, Any]:
+    """Return a figure and its axes, a row each."""
+    figure = Figure(figsize=(size[0] * columns, size[1] * rows), layout="constrained")
+    return figure, figure.subplots(rows, columns, squeeze=False)
+
+
+def line(axes: Any, protocol: str, label: str, points: Points, **look: Any) -> None:
+    """Draw one line, in the colour of its protocol."""
     points = sorted(points)
-    style = {"color": COLOURS[number % 7], "marker": MARKS[number % 7], "markersize": 4, **more}
-    axes.plot([x for x, _ in points], [y for _, y in points], label=label, **style)
+    drawn = {"color": COLOURS[protocol], "marker": "o", "markersize": 4, **look}
+    axes.plot([x for x, _ in points], [y for _, y in points], label=label, **drawn)
 
 
-def _learning(path: Path, found: dict[str, list[Point]]) -> None:
+def _learning(found: dict[str, list[Point]]) -> Any:
     rows = found["learning"]
     names = list(dict.fromkeys(row["data"] for row in rows))
-    figure, panels = plt.subplots(1, len(names), figsize=(3.4 * len(names), 3), squeeze=False)
-    for axes, data in zip(panels[0], names, strict=True):
+    figure, (line_of_axes,) = panels(len(names))
+    for axes, data in zip(line_of_axes, names, strict=True):
         regression = any(row["data"] == data and row.get("rmse") for row in rows)
-        for number, protocol in enumerate(("plain", "paper", "masked", "catboost")):
+        tables = max(float(row["table"]) for row in rows if row["data"] == data)
+        marks = dict(zip(("plain", "paper", "masked", "catboost"), MARKS, strict=False))
+        for protocol, mark in marks.items():
             points = [
                 (float(r["table"]), float(r["rmse"]) if regression else 1 - float(r["accuracy"]))
                 for r in rows
                 if (r["data"], r["protocol"]) == (data, protocol)
             ]
-            if points:
-                # Others lie upon it, mostly.
-                wide = {"linewidth": 5, "alpha": 0.4} if protocol == "plain" else {}
-                line(axes, number, protocol, points, **wide)
+            # `masked` lies upon it, mostly.
+            wide = {"linewidth": 6, "alpha": 0.5} if protocol == "plain" else {}
+            few = {"marker": mark} if tables <= 20 else {"marker": ""}
+            line(axes, protocol, protocol, points, **{**few, **wide})
         axes.set(title=data, xlabel="tables", ylabel="RMSE" if regression else "test error")
-        axes.legend()
-    save(figure, path)
+        axes.grid()
+        count_on(axes.xaxis)
+    figure.legend(*line_of_axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
+    return figure
 
 
 def _both(
     section: str, column: str, label: str, *, log: bool = False, against_paper: bool = False
-) -> Callable[[Path, dict[str, list[Point]]], None]:
+) -> Callable[[dict[str, list[Point]]], Any]:
     """Return what draws runtime and traffic by one quantity, measured and predicted."""
 
-    def function(path: Path, found: dict[str, list[Point]]) -> None:
+    def function(found: dict[str, list[Point]]) -> Any:
         rows = found[section]
-        figure, (left, right) = plt.subplots(1, 2, figsize=(7.5, 3))
-        measured = [(float(row[column]), float(row["seconds"])) for row in rows]
-        model = [(float(row[column]), predicted(row).total) for row in rows]
-        line(left, 0, "masked, measured", measured)
-        line(left, 1, "masked, cost model", model)
-        left.set(xlabel=label, ylabel="seconds")
+        figure, ((left, right),) = panels(2)
+        values = [float(row[column]) for row in rows]
+        measured = [(x, float(row["seconds"])) for x, row in zip(values, rows, strict=True)]
+        model = [(x, predicted(row).total) for x, row in zip(values, rows, strict=True)]
+        line(left, "masked", "masked, measured", measured)
+        line(left, "masked", "masked, cost model", model, linestyle="--", marker="x")
         traffic = [
             (float(r[column]), (float(r["online_bytes"]) + float(r["setup_bytes"])) / 1e6)
             for r in rows
         ]
         offline = [(float(row[column]), float(row["offline_bytes"]) / 1e6) for row in rows]
-        line(right, 0, "masked, between participants", traffic)
-        line(right, 2, "masked, from the dealer", offline)
+        line(right, "masked", "masked, between participants", traffic)
+        line(right, "masked", "masked, from the dealer", offline, linestyle=":", marker="s")
         if against_paper:
             theirs = [(float(row[column]), *by_paper(row)) for row in rows]
-            line(left, 3, "paper's protocol, cost model", [(x, t.total) for x, _, t in theirs])
+            dashed = {"linestyle": "--", "marker": "x"}
+            line(left, "paper", "paper, cost model", [(x, t.total) for x, _, t in theirs], **dashed)
             sent = [(x, cost.online / 1e6) for x, cost, _ in theirs]
-            line(right, 3, "paper's protocol, between participants", sent)
+            line(right, "paper", "paper, between participants", sent)
+        left.set(xlabel=label, ylabel="seconds")
         right.set(xlabel=label, ylabel="MB")
         for axes in (left, right):
-            if log or against_paper:
-                axes.set(yscale="log")
-                axes.set_ylim(top=5 * axes.get_ylim()[1])  # room for the legend
+            axes.grid()
+            if log:
+                logarithmic(axes, "xy")
             else:
-                axes.set_ylim(bottom=0)
-            axes.set(xscale="log") if log else axes.locator_params(axis="x", nbins=5)
-            axes.legend(fontsize=7, loc="upper left")
-        save(figure, path)
+                count_on(axes.xaxis, values)
+                logarithmic(axes, "y") if against_paper else axes.set_ylim(bottom=0)
+            legend_above(axes)
+        return figure
 
     return function
 
 
-def _parameters(data: str) -> Callable[[Path, dict[str, list[Point]]], None]:
+def _parameters(data: str) -> Callable[[dict[str, list[Point]]], Any]:
     """Return what draws runtime by depth, buckets and tables, for some numbers of samples."""
 
-    def function(path: Path, found: dict[str, list[Point]]) -> None:
-        figure, panels = plt.subplots(1, 3, figsize=(10.2, 3))
-        for axes, column in zip(panels, ("depth", "buckets", "tables"), strict=True):
+    def function(found: dict[str, list[Point]]) -> Any:
+        figure, (line_of_axes,) = panels(3)
+        for axes, column in zip(line_of_axes, ("depth", "buckets", "tables"), strict=True):
             rows = [row for row in found.get(column, []) if row["data"] == data]
             for number, samples in enumerate(sorted({int(row["samples"]) for row in rows})):
                 points = [
@@ -126,37 +137,46 @@ def _parameters(data: str) -> Callable[[Path, dict[str, list[Point]]], None]:
                     for row in rows
                     if int(row["samples"]) == samples
                 ]
-                line(axes, number, f"N = {samples:,}", points)
+                look = {"linestyle": ("-", "--", "-.", ":")[number % 4], "marker": MARKS[number]}
+                line(axes, "masked", f"masked, N = {samples:,}", points, **look)
             axes.set(xlabel=column, ylabel="seconds", ylim=(0, None))
-            axes.legend()
+            axes.grid()
+            count_on(axes.xaxis, [float(row[column]) for row in rows])
+        handles = line_of_axes[0].get_legend_handles_labels()
+        figure.legend(*handles, loc="outside lower center", ncols=4)
         figure.suptitle(data)
-        save(figure, path)
+        return figure
 
     return function
 
 
-def _model(path: Path, found: dict[str, list[Point]]) -> None:
-    figure, axes = plt.subplots(figsize=(4.5, 4))
+def _model(found: dict[str, list[Point]]) -> Any:
+    figure, ((axes,),) = panels(1, size=(6.4, 4.0))
     sections = [name for name, rows in found.items() if has_time(rows[0])]
     for number, section in enumerate(sections):
-        rows = found[section]
-        axes.plot(
-            [float(row["seconds"]) for row in rows],
-            [predicted(row).total for row in rows],
-            linestyle="",
-            marker=MARKS[number % 7],
-            color=COLOURS[number % 7],
-            markersize=4,
-            label=section,
-        )
+        for protocol in ("masked", "paper"):
+            rows = [row for row in found[section] if row["protocol"] == protocol]
+            if rows:
+                axes.plot(
+                    [float(row["seconds"]) for row in rows],
+                    [predicted(row).total for row in rows],
+                    linestyle="",
+                    marker=MARKS[number % len(MARKS)],
+                    color=COLOURS[protocol],
+                    markersize=4,
+                    fillstyle="full" if number < len(MARKS) else "none",
+                    label=f"{protocol}, by {section}" if section != "efficiency" else protocol,
+                )
     _, high = axes.get_xlim()
-    axes.plot([1, high], [1, high], color="0.6", linewidth=1)
-    axes.set(xscale="log", yscale="log", xlabel="measured seconds", ylabel="cost model")
-    axes.legend(fontsize=7)
-    save(figure, path)
+    axes.plot([1, high], [1, high], color=INK, linewidth=0.8)
+    axes.set(xlabel="measured seconds", ylabel="cost model's seconds")
+    logarithmic(axes, "xy")
+    axes.grid()
+    figure.legend(loc="outside right upper", fontsize=8)
+    return figure
 
 
-_FIGURES: dict[str, tuple[str, Callable[[Path, dict[str, list[Point]]], None]]] = {
+_FIGURES: dict[str, tuple[str, Callable[[dict[str, list[Point]]], Any]]] = {
     "learning": ("learning", _learning),
     "samples": ("samples", _both("samples", "samples", "training samples", against_paper=True)),
     "features": ("features", _both("features", "features", "features", against_paper=True)),

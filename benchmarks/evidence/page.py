@@ -46,7 +46,8 @@ def _lines(found: dict[str, Rows], folder: str, drawn: Sequence[str], quick: boo
     yield (
         f"Written by `python -m benchmarks.evidence show` from the CSV and JSON files in [{folder}/]({folder}/), which have the command that "
         "measured each row, the versions, the machine and the date. All participants and the dealer share one machine. What is dated before "
-        '"At the limit of the link" is of the protocol before that change, with more rounds and bytes.\n'
+        '"At the limit of the link" is of the protocol before that change, with more rounds and bytes. Figures of services, and of training in '
+        "the clear, are in [the researcher's guide](guides/researcher.md#more-figures).\n"
     )
     if "learning" in found:
         yield from _accuracy(found["learning"])

@@ -5,10 +5,6 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from privet.boosting.model import Feature, Model
-from privet.data.datasets import DATASETS, DataSet, load_dataset
-from privet.data.frame import Frame
-from privet.data.reader import read_frame
 from privet.errors import (
     DataError,
     InputError,
@@ -17,24 +13,44 @@ from privet.errors import (
     PrivetError,
     UnavailableError,
 )
-from privet.laboratory.comparison import Comparison, compare
-from privet.laboratory.experiment import Experiment, run
-from privet.laboratory.report import Report
-from privet.laboratory.scenario import Scenario
-from privet.saving import load_model, save_model
-from privet.terms.params import Params
 from privet.version import __version__
 
 if TYPE_CHECKING:
+    from privet.boosting.model import Feature, Model
+    from privet.data.datasets import DATASETS, DataSet, load_dataset
+    from privet.data.frame import Frame
+    from privet.data.reader import read_frame
     from privet.estimator import PrivetClassifier, PrivetRegressor
+    from privet.laboratory.comparison import Comparison, compare
+    from privet.laboratory.experiment import Experiment, run
+    from privet.laboratory.report import Report
+    from privet.laboratory.scenario import Scenario
     from privet.runtime.launcher import Outcome, simulate
+    from privet.saving import load_model, save_model
+    from privet.terms.params import Params
 
-# These come when they are first asked for: with them come scikit-learn, TLS and processes, whose
-# seconds of importing a command that does not need them should not spend.
+# These come when they are first asked for: with them come numpy, scikit-learn, TLS and processes,
+# whose seconds of importing a command that does not need them should not spend.
 _LAZY = {
+    "DATASETS": "privet.data.datasets",
+    "Comparison": "privet.laboratory.comparison",
+    "DataSet": "privet.data.datasets",
+    "Experiment": "privet.laboratory.experiment",
+    "Feature": "privet.boosting.model",
+    "Frame": "privet.data.frame",
+    "Model": "privet.boosting.model",
+    "Outcome": "privet.runtime.launcher",
+    "Params": "privet.terms.params",
     "PrivetClassifier": "privet.estimator",
     "PrivetRegressor": "privet.estimator",
-    "Outcome": "privet.runtime.launcher",
+    "Report": "privet.laboratory.report",
+    "Scenario": "privet.laboratory.scenario",
+    "compare": "privet.laboratory.comparison",
+    "load_dataset": "privet.data.datasets",
+    "load_model": "privet.saving",
+    "read_frame": "privet.data.reader",
+    "run": "privet.laboratory.experiment",
+    "save_model": "privet.saving",
     "simulate": "privet.runtime.launcher",
 }
 

@@ -1,5 +1,21 @@
-"""`python -m privet` is `privet`."""
+"""The start of every process of the command line: `privet`, or `python -m privet`."""
 
-from privet.cli.app import main
+from __future__ import annotations
 
-main()
+import sys
+
+from privet.errors import INTERRUPTED
+
+
+def main() -> None:
+    """Run the command line; an interrupt ends it quietly while it is still being imported, too."""
+    try:
+        from privet.cli.app import main as run
+
+        run()
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
+
+
+if __name__ == "__main__":
+    main()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from collections.abc import Mapping
@@ -19,6 +20,7 @@ else:
     import tomli as tomllib
 
 _MOST_COMPLAINTS = 5
+_MOST_BYTES = 1 << 24  # of a file that a person writes
 
 
 class Checked(BaseModel):
@@ -48,16 +50,38 @@ class Config(Checked):
     @classmethod
     def read(cls, path: str | Path) -> Self:
         """Read one from a TOML file; every complaint names the file."""
+        _, values = read_toml(path)
         try:
-            return cls.parse(tomllib.loads(Path(path).read_text(encoding="utf-8")))
-        except OSError as error:
-            raise ParameterError(f"{path}: {error.strerror}") from None
-        except UnicodeDecodeError:
-            raise ParameterError(f"{path}: not a text file in UTF-8") from None
+            return cls.parse(values)
         except ParameterError as error:
             raise ParameterError(f"{path}: {error}") from None
-        except (ValueError, RecursionError) as error:
-            raise ParameterError(f"{path}: not TOML: {error}") from None
+
+
+def parse_toml(text: str) -> dict[str, Any]:
+    """Return what a text in TOML says; raise ValueError if it is none."""
+    return tomllib.loads(text)
+
+
+def read_toml(path: str | Path) -> tuple[str, dict[str, Any]]:
+    """Return the text of a TOML file and its values; every complaint names the file."""
+    try:
+        with Path(path).open("rb") as file:
+            content = file.read(_MOST_BYTES + 1)
+        if len(content) > _MOST_BYTES:
+            raise ParameterError(f"{path}: is too long for such a file; is it another one?")
+        text = content.decode()
+        values = parse_toml(text)
+        if "\\u0000" in json.dumps(values, default=str):  # no name or path may have one
+            raise ParameterError(f"{path}: holds a character of code 0; leave it out")
+        return text, values
+    except OSError as error:
+        raise ParameterError(f"{path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ParameterError(f"{path}: not a text file in UTF-8") from None
+    except ParameterError:
+        raise
+    except (ValueError, RecursionError) as error:
+        raise ParameterError(f"{path}: not TOML: {error}") from None
 
 
 def printable(text: str) -> bool:

@@ -102,12 +102,22 @@ def test_any_number_of_cores(body: Callable[[], Any], monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("cuts", [0, 1, 5, 31])
-def test_sums_up_to_cuts(cuts: int) -> None:
-    """Where some buckets are empty, and others beyond all cuts."""
+@pytest.mark.parametrize("rows", [1, 400, 1 << 16, (1 << 17) + 1, 5 * (1 << 16) + 321])
+@pytest.mark.parametrize("kind", [np.uint64, np.uint32])
+def test_sums_up_to_cuts(cuts: int, rows: int, kind: type[np.unsignedinteger[Any]]) -> None:
+    """Where some buckets are empty, others beyond all cuts, and the last block is short."""
     rng = np.random.default_rng(cuts)
-    bucket = rng.choice([0, 2, 3, cuts, cuts + 1], size=400).clip(0, cuts).astype(np.uint8)
-    vectors = rng.integers(0, 1 << 63, (3, 400), dtype=np.uint64)
-    expected = [[v[bucket <= cut].sum(dtype=np.uint64) for v in vectors] for cut in range(cuts)]
-    found = Sorted(bucket, cuts).sums(vectors)
-    assert found.shape == (cuts, 3)
-    np.testing.assert_array_equal(found, np.array(expected, dtype=np.uint64).reshape(cuts, 3))
+    bucket = rng.choice([0, 2, 3, cuts, cuts + 1], size=rows).clip(0, cuts).astype(np.uint8)
+    bucket[: min(rows, 1 << 16) // 2] = cuts  # hardly any of the first block passes
+    vectors = rng.integers(0, 1 << 63, (3, rows), dtype=np.uint64).astype(kind)
+    some = np.flatnonzero(rng.integers(0, 3, rows))
+    order = Sorted(bucket, cuts)
+    for taken, chosen in ((order, slice(rows)), (order.of(some), some)):
+        expected = [
+            [v[chosen][bucket[chosen] <= cut].sum(dtype=kind) for v in vectors]
+            for cut in range(cuts)
+        ]
+        found = taken.sums(vectors[:, chosen])
+        assert found.shape == (cuts, 3)
+        assert found.dtype == kind
+        np.testing.assert_array_equal(found, np.array(expected, dtype=kind).reshape(cuts, 3))

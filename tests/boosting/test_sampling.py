@@ -320,14 +320,14 @@ def test_squares_are_checked_without_wrapping(n_samples: int, subsample: float) 
 def test_tables_that_could_move_a_score_too_far() -> None:
     """Between two checks of a row: none is lost among few rows, up to what is said."""
     with pytest.raises(ParameterError, match=r"masked can train (\d+) tables at most") as caught:
-        Units.of(plan(100, tables=10_000, learning_rate=1.0))
+        Units.narrow(plan(100, tables=10_000, learning_rate=1.0))
     most = int(str(caught.value).split("can train ")[1].split()[0])
     assert most > 500
-    units = Units.of(plan(100, tables=most, learning_rate=1.0))
+    units = Units.narrow(plan(100, tables=most, learning_rate=1.0))
     with pytest.raises(ParameterError, match="at most"):
-        Units.of(plan(100, tables=most + 1, learning_rate=1.0))
+        Units.narrow(plan(100, tables=most + 1, learning_rate=1.0))
     ring = 2.0 ** (units.g_ring.bits - units.g_bits)
     farthest = float(units.stretch) * (4 + most * 8)
     assert farthest <= 0.75 * ring
-    Units.of(plan(10**5, tables=10_000, learning_rate=1.0))
-    Units.of(plan(100, tables=10_000, learning_rate=1.0, task="classification"))
+    Units.narrow(plan(10**5, tables=10_000, learning_rate=1.0))
+    Units.narrow(plan(100, tables=10_000, learning_rate=1.0, task="classification"))

@@ -160,7 +160,7 @@ def test_the_loss_is_weighted(task: str, classes: int) -> None:
 def test_first_derivatives_have_the_widest_ring(task: str, samples: int) -> None:
     """Indicators are published over it, and bits are multiplied with both kinds of derivatives."""
     params = Params(task=task, depth=5)
-    units = Units.of(Plan(params, Ownership((0,), 0), samples, weighted=True))
+    units = Units.narrow(Plan(params, Ownership((0,), 0), samples, weighted=True))
     assert units.h_ring.bits <= units.g_ring.bits
     assert units.h_limit < 1 << (units.h_ring.bits - 1)
 

@@ -13,10 +13,10 @@ import pytest
 from privet.errors import DataError, DisagreementError, PeerMisbehavedError
 from privet.federation.agreement import Statement, agree_on_purpose, agree_on_rows
 from privet.federation.holdings import Holding
-from privet.federation.messages import MAX_BYTES, TAG, receive, swap
 from privet.files.job import Job
 from privet.laboratory.local_federation import LocalFederation
 from privet.transport.memory import memory_channels
+from privet.transport.messages import MAX_BYTES, TAG, receive, swap
 from privet.version import __version__
 from tests.federation.harness import NAMES, change, prepare, run
 

@@ -14,7 +14,6 @@ import pytest
 from privet.errors import ModelError, PeerMisbehavedError
 from privet.federation import new_models
 from privet.federation.events import Event
-from privet.federation.messages import send
 from privet.federation.new_models import WatchedModel
 from privet.federation.served_model import ServedModel
 from privet.federation.service import OFFER, SWITCH, DealerOfService
@@ -23,6 +22,7 @@ from privet.files.part_file import load_part
 from privet.runtime.counter import Counter
 from privet.transport.channel import Channel, Expected
 from privet.transport.memory import memory_channels
+from privet.transport.messages import send
 from tests.federation.harness import prepare, rows, run
 
 

@@ -14,12 +14,12 @@ import pytest
 
 from privet.data.reader import read_frame
 from privet.errors import PeerMisbehavedError
-from privet.federation import messages
 from privet.federation.served_model import ServedModel
 from privet.federation.serving import ServiceByPositions
 from privet.files.job import Job
 from privet.files.part_file import load_part
 from privet.laboratory.local_federation import LocalFederation
+from privet.transport import messages
 from privet.transport.memory import memory_channels
 from privet.transport.sockets import SocketChannel
 from tests.federation.harness import align, change, prepare, run

@@ -13,10 +13,10 @@ from typer.testing import CliRunner
 from privet.cli.app import app
 from privet.data.reader import read_frame
 from privet.errors import DataError, ParameterError, PeerMisbehavedError
-from privet.federation.messages import pack
 from privet.files.job import Job
 from privet.files.part_file import load_part
 from privet.laboratory.local_federation import LocalFederation
+from privet.transport.messages import pack
 from tests.federation.harness import change, model_of, prepare, rows, run
 from tests.federation.test_serving import Service
 from tests.web.asking import endpoint, post

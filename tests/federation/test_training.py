@@ -285,7 +285,7 @@ def test_one_killed_before_its_last_checkpoint(
     save = Checkpoints.save
 
     def fail_at_last(self: Checkpoints, state: TrainingState, run: str) -> None:
-        if "shop" in str(self._folder) and state.part.n_tables == 3:
+        if "shop" in str(self.folder) and state.part.n_tables == 3:
             raise KilledError
         save(self, state, run)
 
@@ -462,13 +462,32 @@ def test_a_disk_that_fills_up_while_training(
 
 def test_events_are_for_machines_too(trained: LocalFederation, tmp_path: Path) -> None:
     local = prepare(tmp_path, tables=2)
-    events = run(local, "train").events
+    events = {
+        n: [e for e in told if not e.passing] for n, told in run(local, "train").events.items()
+    }
     kinds = [event.kind for event in events["bank"] if event.kind != "waiting"]
     assert kinds == ["listening", "connected", "cuts", "started", "table", "table"]
     for event in events["bank"]:
         json.dumps(event.fields)
     last = events["bank"][-1].fields
     assert (last["table"], last["tables"], last["seconds_left"]) == (2, 2, 0)
+
+
+def test_who_watches_sees_how_it_stands(tmp_path: Path) -> None:
+    found = run(prepare(tmp_path, tables=2), "train")
+    report = found.checked()["bank"][0]
+    standing = [event.fields for event in found.events["bank"] if event.passing]
+    for fields in standing:
+        json.dumps(fields)
+    last = standing[-1]
+    # The last look is at the end: all that was revealed is there.
+    assert [{**each, "to": [*each["to"]]} for each in last["reveals"]] == [
+        reveal.model_dump() for reveal in report.reveals
+    ]
+    assert set(last["peers"]) == {"shop", "dealer"}
+    # The meter counts arrays; the connection also headers, and what was said before the program.
+    assert last["peers"]["shop"]["sent"] > report.bytes_sent
+    assert last["peers"]["dealer"]["received"] > report.bytes_from_dealer
 
 
 @pytest.mark.parametrize("task", ["regression", "classification"])

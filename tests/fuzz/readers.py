@@ -12,7 +12,6 @@ from privet.errors import InputError, PeerMisbehavedError
 from privet.federation.agreement import Statement
 from privet.federation.differences import parse
 from privet.federation.holdings import Holding
-from privet.federation.messages import pack, unpack
 from privet.federation.numbers import Numbers
 from privet.files.audit import AuditLog
 from privet.files.checkpoint import Checkpoints
@@ -22,6 +21,7 @@ from privet.laboratory.local_federation import LocalFederation
 from privet.transport.frames import FrameError, FrameReader, array_header, control_header
 from privet.transport.greeting import Failure, Greeter, RefusedError
 from privet.transport.identity import known_by, load_identity, vouched_for
+from privet.transport.messages import pack, unpack
 
 Reader = tuple[bytes, Callable[[bytes], object], tuple[type[Exception], ...]]
 """Something that can be read, what reads it, and what that may raise of anything else."""

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.stats import chi2
 
-from privet.arithmetic.lattice import DEGREE, ERROR_BITS, Lattice
+from privet.arithmetic.lattice import ERROR_BITS, Lattice
 from privet.arithmetic.rings import Z1, Ring, RingArray, integers_modulo, signed
 from privet.arithmetic.shares import Elements, Share
 from privet.gates.hide import hide
@@ -31,8 +31,8 @@ from tests.runtime.harness import measured_steps
 from tests.runtime.trio import check, deal
 
 WIDE, NARROW = integers_modulo(44), integers_modulo(30)
-LATTICE = Lattice("2f" * 32, DEGREE + 300, WIDE.bits)
-ROWS = LATTICE.rows
+ROWS = 2048 + 300
+LATTICE = Lattice("2f" * 32, ROWS, WIDE.bits)
 
 
 def of_sign(x: RingArray, ring: Ring) -> np.ndarray:
@@ -103,7 +103,9 @@ def test_sums(n: int, features: Any) -> None:
                 assert 1e-9 < chi2.cdf(squares, (rows > 0).sum()) < 1 - 1e-9
     cuts = sum(chosen)
     assert measured_steps(views) == {
-        "publish indicators": Cost(1, (n - 1) * sum(WIDE.wire_bytes(c * DEGREE) for c in CUTS), 0),
+        "publish indicators": Cost(
+            1, (n - 1) * sum(WIDE.wire_bytes(c * LATTICE.degree) for c in CUTS), 0
+        ),
         "hide": opened(n, (WIDE, g.size), (NARROW, h.size)),
         "histogram": dealt((WIDE, cuts * 2), (NARROW, cuts * 2)),
     }

@@ -27,7 +27,7 @@ from tests.privacy.cases import N
 class _Words:
     """A matrix over up to 64 bits, to be multiplied with any numbers."""
 
-    def __init__(self, rows: int) -> None:
+    def __init__(self, rows: int, bits: int) -> None:
         self._words = np.zeros((rows, N), dtype=np.uint64)
 
     def place(self, start: int, rows: RingArray) -> None:
@@ -61,9 +61,8 @@ def uniform_lattice() -> Iterator[None]:
         mock.patch.object(SoleDealer, "small", _small),
         mock.patch.object(Lattice, "spread", lambda self, secrets: secrets),
         mock.patch.object(Lattice, "gather", _gather),
-        mock.patch("privet.gates.hide.DEGREE", N),
-        mock.patch("privet.gates.indicators.DEGREE", N),
-        mock.patch("privet.suites.masked.suite.DEGREE", N),
+        mock.patch("privet.arithmetic.lattice.degree_for", return_value=N),
+        mock.patch("privet.suites.masked.suite.degree_for", return_value=N),
         mock.patch("privet.gates.indicators.SmallProducts", _Words),
     ):
         yield

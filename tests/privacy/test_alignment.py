@@ -18,10 +18,10 @@ from privet.data.hashing import hash_texts
 from privet.errors import DataError, DisagreementError, PeerMisbehavedError
 from privet.federation import alignment
 from privet.federation.intersection import DUMMIES
-from privet.federation.messages import swap
 from privet.files.job import Job
 from privet.laboratory.local_federation import LocalFederation
 from privet.runtime.roles import DEALER
+from privet.transport.messages import swap
 from privet.transport.sockets import SocketChannel
 from tests.federation.harness import align, prepare, run
 from tests.privacy.aligned import Stage, job_of, perform

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from privet.arithmetic.lattice import DEGREE, Lattice, binomial, ternary
+from privet.arithmetic.lattice import Lattice, binomial, degree_for, ternary
 from privet.arithmetic.prg import Sampler
 from privet.arithmetic.rings import RingArray, integers_modulo, signed
 from privet.arithmetic.shares import Share
@@ -33,9 +33,10 @@ from tests.privacy.stage import Randomness, perform
 from tests.privacy.test_explanation import TASKS, changed
 from tests.privacy.uniform import groups, unfair, untested
 from tests.runtime.harness import play
+from tests.suites.masked.many_rows import as_with_very_many_rows
 
 LATTICE = {"masks": "lattice"}
-WIDE, NARROW = integers_modulo(44), integers_modulo(30)
+NARROW = integers_modulo(30)
 
 
 @pytest.fixture
@@ -59,6 +60,23 @@ def test_training_with_other_features(task: str, n: int, honest: int) -> None:
     assert tested.any(), "the honest participant's tests must be among those chosen"
     before, after = (s.seen[honest].result.part.bucket[tested] for s in (session, found))
     assert (before + after == 2).all()  # the other side of the same cut
+
+
+@pytest.mark.usefixtures("as_uniform")
+@pytest.mark.parametrize("honest", [0, 1])
+@pytest.mark.parametrize("task", [*TASKS, THREE])
+def test_trainings_of_very_many_rows(
+    task: str, honest: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which open more: leaf values once more, or derivatives, and two sums of squares."""
+    as_with_very_many_rows(monkeypatch)
+    program, data = training("masked", task, 2, honest, chosen=LATTICE)
+    session = perform(program, data, Randomness("many"))
+    steps = [shown.step for shown in session.seen[honest].runtime.shown]
+    more = "table/update/mask" if task == "regression" else "table/gradients/hide"
+    assert steps.count(more) == 2
+    other = changed(*([other_label] if honest == 1 else []), twins)(data[honest])
+    explain(session, honest, other)
 
 
 @pytest.mark.usefixtures("as_uniform")
@@ -131,20 +149,22 @@ def test_no_secret_and_no_error_is_used_twice(task: str, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("n", [2, 3])
-def test_what_is_opened_looks_uniform(n: int) -> None:
+@pytest.mark.parametrize("bits", [44, 64])
+def test_what_is_opened_looks_uniform(n: int, bits: int) -> None:
     """As it is drawn in truth: zeros, and their secrets' errors, leave no trace."""
-    lattice = Lattice("31" * 32, 2 * DEGREE, WIDE.bits)
+    wide = integers_modulo(bits)
+    lattice = Lattice("31" * 32, 2 * degree_for(bits), bits)
 
     def body(runtime: Runtime, a: Share, b: Share) -> list[Share]:
         masked = hide(runtime, a, b, lattice=lattice, meanwhile=lambda _: None)
         return [x.share(runtime) for x in masked]
 
-    zeros: Any = [(ring.zeros((3, lattice.rows)), ring) for ring in (WIDE, NARROW)]
+    zeros: Any = [(ring.zeros((3, lattice.rows)), ring) for ring in (wide, NARROW)]
     found, _, views = on_shares(body, zeros, n)
     assert not np.concatenate([x.reshape(-1) for x in found]).any()
     for view in views:
-        rings = {ring.dtype: ring for ring in (WIDE, NARROW)}
+        rings = {ring.dtype: ring for ring in (wide, NARROW)}
         seen = groups(("hide", rings[array.dtype], array) for array in view.opened)
-        assert {group.ring for group in seen} == {WIDE, NARROW}
+        assert {group.ring for group in seen} == {wide, NARROW}
         assert [alarm for group in seen for alarm in unfair(group)] == []
         assert untested(seen) == []

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from privet.arithmetic.prg import Place, Prg
-from privet.federation import messages
+from privet.transport import messages
 from tests.federation.harness import prepare, run
 from tests.federation.test_serving import Service
 

@@ -54,6 +54,9 @@ class RecordingChannel(Channel):
         record.append(Received(peer, tag, self.inner.where(), array.copy()))
         return array
 
+    def has_come(self, peer: str) -> bool:
+        return self.inner.has_come(peer)
+
     def flush(self) -> None:
         self.inner.flush()
 

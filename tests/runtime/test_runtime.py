@@ -100,9 +100,9 @@ def test_steps_have_names_and_numbers_have_places() -> None:
         assert runtime.step_name == "table"
         with runtime.step("level", 1), runtime.step("inner"):
             assert runtime.step_name == "table/level/inner"
-            assert runtime._path == [2, 1]
-        assert runtime._path == [2]
-    assert (runtime.step_name, runtime._path) == ("", [])
+            assert runtime.path == [2, 1]
+        assert runtime.path == [2]
+    assert (runtime.step_name, runtime.path) == ("", [])
     assert sorted(runtime.meter.seconds) == ["table", "table/level", "table/level/inner"]
 
 

@@ -72,7 +72,7 @@ class Watched(OneOfThree):
         self._last.correction = None
         found = super().derive(recipe, ring, *masks, kept=kept)
         shape = recipe.shape(*(mask.shape for mask in masks))
-        path = tuple(self._path)
+        path = tuple(self.path)
         place = ("derived", path, self._slots["derived", path] - 1)
         drawn = [self._draw(part, Place(*place), shape, ring).array for part in range(2)]
         self.notes[place][self.number] = (

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from privet.arithmetic.rings import Ring
 from privet.arithmetic.shares import Share
 from privet.errors import ResultError
 from privet.gates.masked import Masked
@@ -155,8 +156,8 @@ def test_scores_beyond_what_the_sigmoid_is_right_for(monkeypatch: pytest.MonkeyP
     original = _function("privet.suites.masked.samples.Samples").leaves
 
     def moved(to: float) -> Any:
-        def patched(self: Any, values: Masked) -> Share:
-            found: Share = original(self, values)
+        def patched(self: Any, values: Masked, ring: Ring) -> Share:
+            found: Share = original(self, values, ring)
             start = found.ring.zeros(found.shape)
             start[0, 7] = found.ring.array(round(to * 2**26))
             added: Share = self._runtime.public(start, found.ring)

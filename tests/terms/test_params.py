@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from privet import Experiment, ParameterError, Params, PrivetClassifier, PrivetRegressor, run
 from privet.cli.app import app
+from privet.cli.commands import load
 from privet.cli.simulate import simulate
 from privet.files.job import Job
 from privet.terms.objectives import OBJECTIVES
@@ -112,8 +113,7 @@ def test_estimators_train_with_it(estimator: Any, monkeypatch: pytest.MonkeyPatc
 
 def options() -> dict[str, Any]:
     """The options of `privet simulate`, by name."""
-    command: Any = typer.main.get_command(app)
-    return {option.name: option for option in command.commands["simulate"].params}
+    return {option.name: option for option in load("simulate").params}
 
 
 def test_simulate_has_it() -> None:

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from privet.errors import PeerError, PeerLostError, PeerMisbehavedError, PeerSilentError
+from privet.transport import frames
 from privet.transport.channel import Channel, Expected
 from privet.transport.frames import GOODBYE, array_header, control_header
 from privet.transport.sockets import SocketChannel
@@ -102,6 +103,24 @@ def test_sending_does_not_wait_for_the_receiver(channels: Channels) -> None:
             assert (channel.receive(peer, expected(large)) == large + np.uint64(1)).all()
         channel.flush()
         channel.wait_for_room(0, channel.peers)
+        channel.close()
+
+    together(channels, body)
+
+
+def test_what_has_come_is_told_without_waiting(channels: Channels) -> None:
+    number = np.array([7], dtype=np.uint32)
+
+    def body(channel: Channel) -> None:
+        for peer in channel.peers:
+            channel.send(peer, number)
+        until = time.monotonic() + 10
+        while not all(channel.has_come(peer) for peer in channel.peers):
+            assert time.monotonic() < until
+            time.sleep(0.01)
+        for peer in channel.peers:
+            channel.receive(peer, expected(number))
+        assert not any(channel.has_come(peer) for peer in channel.peers)
         channel.close()
 
     together(channels, body)
@@ -209,6 +228,58 @@ def test_a_frame_that_is_not_due_is_refused_at_its_first_bytes(tmp_path: Path) -
             bob.receive("ann", Expected(np.dtype(np.uint64), (5,)))
         assert time.monotonic() - start < 5
         ann.abort()
+
+
+def test_arrays_that_are_too_large_for_a_frame(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They travel in pieces, in step with all others, and one of another size is refused."""
+    monkeypatch.setattr(frames, "MAX_FRAME_BYTES", 1000)
+    rng = np.random.default_rng(1)
+    sent = [
+        rng.integers(0, 1 << 60, shape).astype(np.uint64)
+        for shape in ((124,), (125,), (126,), (3, 200), (1,), (1250,))
+    ]
+    with mesh("tls", tmp_path, deadline=5.0, names=("ann", "bob")) as channels:
+        ann, bob = channels["ann"], channels["bob"]
+        for array in sent:
+            ann.send("bob", array, 7)
+        for array in sent:
+            found = bob.receive("ann", Expected(array.dtype, array.shape), 7)
+            assert found.shape == array.shape
+            assert (found == array).all()
+        ann.send("bob", np.zeros(2500, dtype=np.uint8))
+        with pytest.raises(PeerMisbehavedError, match=r"of uint8 \(500,\).* \(501,\)"):
+            bob.receive("ann", Expected(np.dtype(np.uint8), (2501,)))
+        ann.abort()
+
+
+def test_a_peer_that_has_all_of_its_own_may_leave_while_others_are_sent_theirs(
+    tmp_path: Path,
+) -> None:
+    """Bob is slow to read what is more than connections hold; cid has it, and says goodbye."""
+    large = np.zeros(6 << 20, dtype=np.uint64)
+    with mesh("tcp", tmp_path, deadline=20.0, names=("ann", "bob", "cid")) as channels:
+        ann, bob, cid = (channels[name] for name in ("ann", "bob", "cid"))
+
+        def read_slowly() -> None:
+            time.sleep(1.0)
+            bob.receive("ann", Expected(large.dtype, large.shape))
+            bob.close()
+
+        def leave() -> None:
+            cid.receive("ann", Expected(large.dtype, large.shape))
+            cid.close()
+
+        threads = [threading.Thread(target=each) for each in (read_slowly, leave)]
+        ann.send("bob", large)
+        ann.send("cid", large)
+        for thread in threads:
+            thread.start()
+        ann.flush()
+        ann.close()
+        for thread in threads:
+            thread.join()
 
 
 def test_a_failure_ends_a_goodbye_to_all_others(tmp_path: Path) -> None:

@@ -147,7 +147,7 @@ def test_callers_are_answered_until_the_end(meeting: Meeting) -> None:
 @pytest.mark.parametrize("last_words", [b"", b"last words"], ids=["nothing", "something"])
 def test_one_that_was_called_and_died_is_called_again(meeting: Meeting, last_words: bytes) -> None:
     told: list[str] = []
-    bob = meeting.come("bob", on_wait=told.append)
+    bob = meeting.come("bob", on_wait=lambda text, _: told.append(text))
     [old] = meeting.come("ann", "bob")().values()
     time.sleep(0.3)
     old.socket.sendall(last_words)
@@ -162,7 +162,7 @@ def test_one_that_was_called_and_died_is_called_again(meeting: Meeting, last_wor
 
 def test_a_caller_that_died_is_missed_again(meeting: Meeting) -> None:
     told: list[str] = []
-    ann = meeting.come("ann", timeout=3.0, on_wait=told.append)
+    ann = meeting.come("ann", timeout=3.0, on_wait=lambda text, _: told.append(text))
     [old] = meeting.come("bob", "ann")().values()
     time.sleep(1.2)
     assert "bob" not in told[-1]
@@ -186,7 +186,7 @@ def test_what_a_peer_has_already_sent_is_kept(meeting: Meeting) -> None:
 def test_one_that_freezes_is_missed_again(meeting: Meeting) -> None:
     """It neither hangs up nor shows life: as a process that was stopped, or a power cut."""
     told: list[str] = []
-    ann = meeting.come("ann", timeout=5.0, silence=1.0, on_wait=told.append)
+    ann = meeting.come("ann", timeout=5.0, silence=1.0, on_wait=lambda text, _: told.append(text))
     meeting.come("bob", "ann")()  # and nothing more from it
     time.sleep(3.0)
     assert "bob (was here, but nothing was heard from it for 1 s)" in told[-1]
@@ -196,8 +196,8 @@ def test_one_that_freezes_is_missed_again(meeting: Meeting) -> None:
 
 def test_those_who_wait_show_each_other_life(meeting: Meeting) -> None:
     told: list[str] = []
-    ann = meeting.come("ann", silence=1.0, on_wait=told.append)
-    bob = meeting.come("bob", silence=1.0, on_wait=told.append)
+    ann = meeting.come("ann", silence=1.0, on_wait=lambda text, _: told.append(text))
+    bob = meeting.come("bob", silence=1.0, on_wait=lambda text, _: told.append(text))
     time.sleep(3.0)
     assert not any("was here" in text for text in told)
     complete(meeting, ann, bob)
@@ -207,7 +207,7 @@ def test_first_words_may_not_be_many(meeting: Meeting, monkeypatch: pytest.Monke
     """Somebody who is let in could otherwise fill our memory while we wait for others."""
     monkeypatch.setattr(arrivals, "FIRST_WORDS", 1000)
     told: list[str] = []
-    ann = meeting.come("ann", timeout=3.0, on_wait=told.append)
+    ann = meeting.come("ann", timeout=3.0, on_wait=lambda text, _: told.append(text))
     [bob] = meeting.come("bob", "ann")().values()
     send(bob, np.zeros(2000, dtype=np.uint8))
     with pytest.raises(PeerLostError, match=r"bob \(was here, but sent a frame of 2000 bytes"):

@@ -165,7 +165,7 @@ def test_nobody_there(pair: Pair) -> None:
             pair.listener["bob"],
             identity=pair.identity["bob"],
             timeout=1.5,
-            on_wait=told.append,
+            on_wait=lambda text, _: told.append(text),
         )
     assert told
     assert told[0].startswith(f"waiting for ann at {address} (")

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
+from privet.arithmetic import cores
 from privet.arithmetic.rings import Ring, RingArray
 
 Bytes = npt.NDArray[np.uint8]
@@ -31,11 +32,11 @@ def encode(ring: Ring, vector: RingArray) -> RingArray:
     rest: Bytes | None = None  # what is left of elements when whole bytes are gone
     for chunk, shift, where in _chunks(ring, count):
         if chunk >= 8:
-            # Keeps the low bits.
-            message[where].view(_WORDS[chunk])[:] = _shifted(vector, shift)
+            _shift_down(vector, shift, message[where].view(_WORDS[chunk]))
             continue
         if rest is None:
-            rest = _shifted(vector, shift).astype(np.uint8)
+            rest = np.empty(count, dtype=np.uint8)
+            _shift_down(vector, shift, rest)
         message[where] = _pack(rest, chunk)
         rest >>= np.uint8(chunk)
     return message
@@ -58,16 +59,28 @@ def decode(ring: Ring, message: RingArray, count: int) -> RingArray:
         else:
             found <<= np.uint8(shift & 7)
             rest |= found
-    vector = parts[0][0].astype(ring.dtype)
-    for part, shift in parts[1:]:
-        wide = part.astype(ring.dtype)
-        wide <<= ring.dtype.type(shift)
-        vector |= wide
+    vector = np.empty(count, dtype=ring.dtype)
+
+    def join(block: slice) -> None:
+        target = vector[block]
+        target[...] = parts[0][0][block]
+        for part, shift in parts[1:]:
+            wide = part[block].astype(ring.dtype)
+            wide <<= ring.dtype.type(shift)
+            target |= wide
+
+    cores.each(join, cores.blocks(count), count)
     return vector
 
 
-def _shifted(vector: RingArray, shift: int) -> RingArray:
-    return vector >> vector.dtype.type(shift) if shift else vector
+def _shift_down(vector: RingArray, shift: int, target: RingArray) -> None:
+    """Write elements without their lowest bits, as far as they fit."""
+
+    def write(block: slice) -> None:
+        part = vector[block]
+        target[block] = part >> vector.dtype.type(shift) if shift else part
+
+    cores.each(write, cores.blocks(len(vector)), len(vector))
 
 
 def _pack(low: Bytes, chunk: int) -> Bytes:

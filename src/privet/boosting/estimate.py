@@ -28,7 +28,7 @@ class Estimate:
     offline: int
     """Bytes that the dealer sends."""
     memory: int
-    """About the most bytes that a participant needs."""
+    """About the most bytes that a participant needs, or each of its workers."""
     multiplications: int
     """Of a participant's dense work."""
     between: int = 0
@@ -50,11 +50,17 @@ def estimate(federation: Federation, plan: Plan, done: int = 0, dealers: int = 1
         rounds=total.rounds,
         online=total.online,
         offline=total.offline,
-        memory=federation.suite.memory(plan),
+        memory=federation.suite.memory(_of_a_worker(plan)),
         multiplications=federation.suite.multiplications(plan) * left,
         between=total.between,
         masks="lattice" if plan.errors else "uniform",
     )
+
+
+def _of_a_worker(plan: Plan) -> Plan:
+    """Return a plan for the rows that one process works on: all, or those of a shard."""
+    largest = plan.cut()[-1]
+    return replace(plan, n_samples=largest.n_samples, n_validation=largest.n_validation, shards=1)
 
 
 def _total(federation: Federation, plan: Plan, done: int, dealers: int) -> Cost:

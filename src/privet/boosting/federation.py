@@ -5,6 +5,7 @@ Reference: the paper's Algorithm 2, for any suite.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -24,6 +25,7 @@ from privet.errors import DataError, ParameterError
 from privet.gates.indicators import Shelf
 from privet.gates.rounding import divide_exactly
 from privet.gates.truncate import drop_bits
+from privet.runtime.orders import Head
 from privet.runtime.runtime import Runtime
 from privet.suites.masked.suite import MaskedSuite
 from privet.suites.paper.suite import PaperSuite
@@ -77,6 +79,8 @@ class Federation:
     """Whether samples have weights, which the active party alone knows."""
     monotone: Monotone = ()
     """Which way scores may move as features grow, if some may not move both ways."""
+    shards: int = 1
+    """In how many parts rows are trained on."""
 
     @property
     def fraction_bits(self) -> int:
@@ -124,7 +128,9 @@ class Federation:
             cut_counts=self.cut_counts,
             kept=kept,
             monotone=settled(self.monotone, len(owners), self.params.objective),
+            shards=self.shards,
         )
+        plan.cut()  # raises, if there are more shards than rows
         return self.suite.settled(plan, len(self.parties))
 
 
@@ -183,6 +189,7 @@ def train(
     state: TrainingState | None = None,
     on_state: Callable[[TrainingState], None] | None = None,
     keeping: Keeping | None = None,
+    workers: Sequence[Head] = (),
 ) -> Trained:
     """Train a model, and return our part of it.
 
@@ -194,24 +201,21 @@ def train(
     4. If all agreed on that: derive what features contribute to scores.
 
     After `done` tables of an earlier training, the same at all, participants go on from the `state`
-    it had then, under fresh masks. `keeping` goes with a plan that has indicators kept.
+    it had then, under fresh masks. `keeping` goes with a plan that keeps indicators, workers with
+    one that has rows in shards: they have the scores.
 
     Reveals: what the suite's `train_table` reveals; the loss to all, if they agreed on that; what
     `Watch` reveals. The numbers of cuts in the plan were told before.
     """
     if plan.cut_counts is not None:
         runtime.told("numbers of cuts", len(plan.cut_counts))
-    unit = None
-    if state is not None:
-        unit = state.part.unit
-    elif data is not None and data.label is not None:
-        unit = federation.label_unit(data.label[: plan.n_samples], data.weight, plan)
-    own = _own_data(data, unit, plan, runtime.index)
+    unit = unit_of(federation, plan, data, state)
+    own = own_data(data, unit, plan, runtime.index)
     if keeping is not None:
         runtime.use_lasting(keeping.seeds)
         own = replace(own, shelf=keeping.shelf)
     watch = Watch(runtime, plan, unit, () if state is None else state.losses)
-    suite = federation.suite(runtime, plan, own)
+    suite = federation.suite(runtime, plan, own, workers)
     with runtime.step("setup"):
         keep = watch.keep(done) if done else 0
         if not keep:
@@ -229,7 +233,7 @@ def train(
         nonlocal part
         with runtime.step("table", number):
             table = suite.train_table(number)
-            loss = _reveal_loss(runtime, suite, table)
+            loss = watch.reveal_training_loss(suite, table)
             leaves = _kept_leaves(runtime, federation, plan, table)
             watch.look(suite)
         if part is not None:
@@ -241,7 +245,8 @@ def train(
     while not keep:
         # With patience, even the dealer must hear after every table whether there is another one.
         last = plan.params.tables if plan.params.patience is None else done + 1
-        runtime.each(range(done, last), train_table, plan.n_rows * plan.params.leaves)
+        size = sys.maxsize if workers else plan.n_rows * plan.params.leaves  # workers run ahead
+        runtime.each(range(done, last), train_table, size)
         done = last
         keep = watch.keep(done)
     part = None if part is None else part.truncated(keep)
@@ -249,6 +254,15 @@ def train(
         rows = {feature: buckets[: plan.n_samples] for feature, buckets in own.buckets.items()}
         part = derive_reasons(runtime, federation.suite, plan, keep, part, rows)
     return Trained(keep, part, tuple(watch.losses))
+
+
+def unit_of(
+    federation: Federation, plan: Plan, data: PartyData | None, state: TrainingState | None
+) -> LabelUnit | None:
+    """Return where scores start, and in which unit they are, to the label's holder; else None."""
+    if state is not None or data is None or data.label is None:
+        return None if state is None else state.part.unit
+    return federation.label_unit(data.label[: plan.n_samples], data.weight, plan)
 
 
 def _kept_leaves(
@@ -261,14 +275,7 @@ def _kept_leaves(
     return drop_bits(runtime, table.leaf_values, drop, Z32)
 
 
-def _reveal_loss(runtime: Runtime, suite: Suite, table: TrainedTable) -> float | None:
-    if table.loss is None:
-        return None
-    revealed = runtime.reveal(table.loss, range(runtime.n_parties), "training loss")
-    return None if revealed is None else suite.loss_of(revealed)
-
-
-def _own_data(data: PartyData | None, unit: LabelUnit | None, plan: Plan, index: int) -> OwnData:
+def own_data(data: PartyData | None, unit: LabelUnit | None, plan: Plan, index: int) -> OwnData:
     """Return what we bring to the suite: nothing, as the dealer."""
     if data is None:
         return OwnData()

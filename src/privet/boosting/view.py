@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -34,6 +35,15 @@ class SeenTest:
             return self.known
         return f"{self.feature.name} of {self.feature.owner}: hidden"
 
+    def in_json(self) -> dict[str, Any]:
+        """Return it as a program takes it."""
+        return {
+            "feature": self.feature.name,
+            "owner": self.feature.owner,
+            "threshold": None if self.threshold is None else str(self.threshold),
+            "test": self.known,
+        }
+
 
 @dataclass(frozen=True, eq=False)
 class View:
@@ -49,6 +59,18 @@ class View:
     """What leaves add to the scores, (tables, outputs, 2^depth), if we know it."""
     outputs: tuple[str, ...] = ()
     """What the scores are called, if we know the leaf values."""
+
+    def in_json(self) -> dict[str, Any]:
+        """Return it as a program takes it."""
+        found: dict[str, Any] = {
+            "tables": [[test.in_json() for test in table] for table in self.tables],
+            "importances": _shares_in_json(self.importances),
+        }
+        if self.by_gain is not None:
+            found["importances_by_gain"] = _shares_in_json(self.by_gain)
+        if self.leaf_values is not None:
+            found["leaf_values"] = self.leaf_values.tolist()
+        return found
 
 
 def view_of_model(model: Model) -> View:
@@ -113,3 +135,10 @@ def _seen(feature: Feature, threshold: float, encoders: Mapping[str, Encoder]) -
 def _importances(shares: FloatArray, features: Sequence[Feature]) -> list[tuple[Feature, float]]:
     order = np.argsort(-shares, kind="stable")
     return [(features[j], float(shares[j])) for j in order if shares[j]]
+
+
+def _shares_in_json(shares: Sequence[tuple[Feature, float]]) -> list[dict[str, Any]]:
+    return [
+        {"feature": feature.name, "owner": feature.owner, "importance": share}
+        for feature, share in shares
+    ]

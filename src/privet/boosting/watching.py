@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from privet.boosting.part import LabelUnit
 from privet.errors import ResultError
 from privet.runtime.runtime import Runtime
-from privet.suites.suite import Suite
+from privet.suites.suite import Suite, TrainedTable
 from privet.terms.plan import Plan
 from privet.terms.validation import tables_to_keep
 
@@ -23,6 +23,14 @@ class Watch:
         self._unit = unit
         self.losses = list(losses)
         """After each table: at the label's holder, in the label's own unit; nobody else has any."""
+
+    def reveal_training_loss(self, suite: Suite, table: TrainedTable) -> float | None:
+        """Return the loss that a table started from, if all agreed to learn it."""
+        if table.loss is None:
+            return None
+        everybody = range(self._runtime.n_parties)
+        revealed = self._runtime.reveal(table.loss, everybody, "training loss")
+        return None if revealed is None else suite.loss_of(revealed)
 
     def look(self, suite: Suite) -> None:
         """Have the loss after one more table computed, if there are validation rows.

@@ -8,13 +8,14 @@ from typing import Annotated, Any
 
 import typer
 
+from privet.cli.commands import epilog_of
 from privet.files.audit import AuditLog
 
 audit = typer.Typer(help="Look at an audit log (`audit` in party.toml).", no_args_is_help=True)
 _Log = Annotated[Path, typer.Argument(help="The audit log.")]
 
 
-@audit.command()
+@audit.command(epilog=epilog_of("privet audit verify audit.log --head c24d0e5b"))
 def verify(
     log: _Log,
     head: Annotated[
@@ -28,7 +29,7 @@ def verify(
     typer.echo(found.head)
 
 
-@audit.command()
+@audit.command(epilog=epilog_of("privet audit show audit.log --json"))
 def show(
     log: _Log,
     as_json: Annotated[bool, typer.Option("--json", help="Whole records, a line each.")] = False,

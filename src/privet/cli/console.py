@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import datetime
 import json
 import sys
 import time
-import traceback
 from collections.abc import Iterator
 from typing import Annotated, Literal
 
 import typer
 from rich.console import Console
 
-from privet.errors import INTERRUPTED, PrivetError
-from privet.federation.events import Event, Teller
+from privet.config import quoted
+from privet.errors import UnavailableError
+from privet.federation.events import Event, Teller, last_words
 
 LogFormat = Annotated[
     Literal["text", "json"],
@@ -35,7 +34,7 @@ def telling(log_format: str) -> Iterator[Teller]:
         except typer.Exit:
             raise
         except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001
-            last = _last_words(error)
+            last = last_words(as_ours(error) if isinstance(error, OSError) else error)
             _json(last)
             raise typer.Exit(last.fields["code"]) from None
         return
@@ -45,6 +44,8 @@ def telling(log_format: str) -> Iterator[Teller]:
 
         def tell(event: Event) -> None:
             nonlocal last_waiting
+            if event.passing:
+                return
             if event.kind in ("waiting", "table") and status is not None:
                 status.update(event.text)
                 return
@@ -57,24 +58,12 @@ def telling(log_format: str) -> Iterator[Teller]:
         yield Teller(tell)
 
 
-def _last_words(error: BaseException) -> Event:
-    if isinstance(error, KeyboardInterrupt):
-        return Event("interrupted", "interrupted", {"code": INTERRUPTED})
-    if not isinstance(error, PrivetError):
-        found = "".join(traceback.format_exception(error))
-        text = f"a bug of ours, please report it: {error!r}"
-        fields = {"code": PrivetError.exit_code, "error": type(error).__name__, "traceback": found}
-        return Event("error", text, fields)
-    fields = {
-        "code": error.exit_code,
-        "error": type(error).__name__,
-        "peer": error.peer,
-        "step": error.step,
-    }
-    return Event("error", str(error), fields)
+def as_ours(error: OSError) -> UnavailableError:
+    """Return what the system refuses (a full disk, a name too long) as an error of ours."""
+    where = "" if error.filename is None else f"{quoted(error.filename, 200)}: "
+    return UnavailableError(f"{where}{error.strerror or error}")
 
 
 def _json(event: Event) -> None:
-    now = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="milliseconds")
-    line = {"time": now, "event": event.kind, "text": event.text, **event.fields}
-    print(json.dumps(line), file=sys.stderr, flush=True)  # noqa: T201
+    if not event.passing:
+        print(json.dumps(event.line()), file=sys.stderr, flush=True)  # noqa: T201

@@ -14,8 +14,9 @@ from rich.table import Table
 
 from privet.boosting.binning import bucket_columns
 from privet.boosting.trainer import train
-from privet.cli.options import Dealers
-from privet.data.datasets import load_dataset
+from privet.cli.demo_pages import TABLES, TERMS, show_pages
+from privet.cli.options import Dealers, any_of
+from privet.data.datasets import DATASETS, load_dataset
 from privet.data.partition import split_columns, split_rows
 from privet.data.reader import read_frame
 from privet.errors import PeerError
@@ -25,28 +26,44 @@ from privet.laboratory.local_federation import LocalFederation
 from privet.runtime.roles import check_dealers
 from privet.terms.params import Params
 
+DataSetName = Annotated[
+    str, typer.Option(help="A data set by name.", autocompletion=any_of(DATASETS))
+]
+
 
 def demo(
-    data: Annotated[str, typer.Option(help="A data set by name.")] = "breast-cancer",
-    tables: Annotated[int, typer.Option(help="How many decision tables.")] = 10,
+    data: DataSetName = "breast-cancer",
+    tables: Annotated[
+        int | None,
+        typer.Option(help="How many decision tables.", show_default=f"10, or {TABLES} with --ui"),
+    ] = None,
     depth: Annotated[int, typer.Option(help="How many tests in a table.")] = 3,
     folder: Annotated[
         Path | None,
         typer.Option(help="Keep everybody's files there.", show_default="a temporary one"),
     ] = None,
     dealers: Dealers = 1,
+    ui: Annotated[
+        bool, typer.Option("--ui", help="Show the pages of the three, and stay until Ctrl-C.")
+    ] = False,
+    browser: Annotated[bool, typer.Option(help="With --ui: open one of them.")] = True,
 ) -> None:
     """Run dealers and three participants as processes over TLS: train, then predict."""
+    tables = tables or (TABLES if ui else 10)
     loaded = load_dataset(data)
     rows, new = split_rows(loaded.frame, 0.2, 0)
     params = Params(task=loaded.task, tables=tables, depth=depth, learning_rate=1.0)
-    console = Console(highlight=False, soft_wrap=True)
+    console = Console(highlight=False, markup=False, soft_wrap=True)
     with contextlib.ExitStack() as stack:
         if folder is None:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="privet-demo-")))
         local = LocalFederation(folder, n_dealers=check_dealers(dealers))
         local.write_tables(rows, new)
         chosen = params.model_dump(include={"tables", "depth", "learning_rate"})
+        if ui:
+            local.write_configuration(loaded.task, {**chosen, "validation": 0.2}, **TERMS)
+            show_pages(local, console, browser=browser)
+            return
         local.write_configuration(loaded.task, chosen)
         console.print(f"{local.folder}: keys, a job and tables for:")
         parties = split_columns(rows, len(local.names))
@@ -93,7 +110,7 @@ def demo(
 
 def example(
     folder: Annotated[Path, typer.Argument(help="A new folder.")],
-    data: Annotated[str, typer.Option(help="A data set by name.")] = "breast-cancer",
+    data: DataSetName = "breast-cancer",
     seed: Annotated[int, typer.Option(help="Chooses the new rows.")] = 0,
 ) -> None:
     """Split a data set by columns into tables of three participants, to try things with."""

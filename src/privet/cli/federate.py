@@ -50,7 +50,7 @@ def keys(
         typer.echo(identity.fingerprint)
         return
     identity = create_identity(name, make_folder(folder))
-    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
     console.print(f"{identity.key_file} is yours alone; {identity.certificate_file} goes with it.")
     console.print("Tell the others this fingerprint, over a way that nobody can change:")
     typer.echo(identity.fingerprint)
@@ -109,13 +109,15 @@ def predict(
         outcome, found = predict_batch(file, rows, seat, own.folder, explain=explain)
         recipient = seat.job.names[seat.job.recipient_index]
         text = f"the predictions of {outcome.n_samples:,} rows went to {recipient}"
+        written = None
         if found is not None and out is not None:
             found.write(out)
+            written = str(out.resolve())
             text = f"the predictions of {outcome.n_samples:,} rows are in {out}"
         elif found is not None:
             sys.stdout.buffer.write(found.to_csv())
             text = f"predicted {outcome.n_samples:,} rows"
-        finish(outcome, report, tell, text)
+        finish(outcome, report, tell, text, written)
 
 
 def check_report(path: Path | None) -> None:
@@ -124,8 +126,10 @@ def check_report(path: Path | None) -> None:
         check_writable(path)
 
 
-def finish(outcome: PartyReport, path: Path | None, tell: Tell, text: str) -> None:
-    """Tell what a run took, and what it revealed."""
+def finish(
+    outcome: PartyReport, path: Path | None, tell: Tell, text: str, written: str | None = None
+) -> None:
+    """Tell what a run took, what it revealed, and where predictions were written, if any were."""
     if path is not None:
         outcome.write(path)
     tell_reveals(outcome.reveals, tell)
@@ -135,7 +139,7 @@ def finish(outcome: PartyReport, path: Path | None, tell: Tell, text: str) -> No
             f"{text}\n{outcome.seconds:.1f} s, {outcome.rounds:,} rounds, "
             f"{outcome.bytes_sent / 1e6:,.1f} MB sent, "
             f"{outcome.bytes_from_dealer / 1e6:,.1f} MB from the dealer",
-            outcome.model_dump(),
+            outcome.model_dump() | ({} if written is None else {"out": written}),
         )
     )
 

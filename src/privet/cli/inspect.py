@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,15 +11,13 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from privet.boosting.estimate import DEALERS, time_of
-from privet.boosting.estimate import estimate as estimate_training
 from privet.boosting.preparation import prepare
 from privet.boosting.view import View, view_of_model, view_of_part
 from privet.cli.options import JobFile, PartyOption, columns_of, cut_counts_of, monotone_of
 from privet.data.frame import Frame
 from privet.data.sources.source import naming
 from privet.errors import DataError, ParameterError
-from privet.federation.dealt_training import numbered_features
+from privet.federation.foreseen import foresee
 from privet.files.alignments import Alignments
 from privet.files.job import Job
 from privet.files.model_file import is_model, load_model
@@ -28,7 +25,6 @@ from privet.files.part_file import load_part
 from privet.files.party_file import PartyFile
 from privet.laboratory.model_plot import plot_model
 from privet.terms.cuts import told_cuts
-from privet.terms.monotone import Monotone
 
 AsJson = Annotated[bool, typer.Option("--json", help="As JSON, on stdout.")]
 
@@ -51,7 +47,7 @@ def inspect(
         paths = plot_model(view, plot, () if report is None else _losses(report))
         typer.echo(f"{len(paths)} pictures are in {plot}", err=True)
     if as_json:
-        typer.echo(json.dumps({**about, **_in_json(view)}, indent=2))
+        typer.echo(json.dumps({**about, **view.in_json()}, indent=2))
         return
     if plot is not None:
         return
@@ -107,42 +103,16 @@ def _title(about: dict[str, Any]) -> str:
     )
 
 
-def _in_json(view: View) -> dict[str, Any]:
-    found: dict[str, Any] = {
-        "tables": [
-            [
-                {
-                    "feature": test.feature.name,
-                    "owner": test.feature.owner,
-                    "threshold": None if test.threshold is None else str(test.threshold),
-                    "test": test.known,
-                }
-                for test in table
-            ]
-            for table in view.tables
-        ],
-        # The share of all tests that a feature has.
-        "importances": [
-            {"feature": feature.name, "owner": feature.owner, "importance": share}
-            for feature, share in view.importances
-        ],
-    }
-    if view.by_gain is not None:
-        found["importances_by_gain"] = [
-            {"feature": feature.name, "owner": feature.owner, "importance": share}
-            for feature, share in view.by_gain
-        ]
-    if view.leaf_values is not None:
-        found["leaf_values"] = view.leaf_values.tolist()
-    return found
-
-
 def _losses(path: Path) -> list[float]:
     """Return the losses that a report has, table by table."""
     try:
+        if path.exists() and not path.is_file():
+            raise ParameterError(f"report: {path}: is no file")
         report = json.loads(path.read_bytes())
     except OSError as error:
         raise ParameterError(f"report: {path}: {error.strerror}") from None
+    except ParameterError:
+        raise
     except ValueError:
         raise ParameterError(f"report: {path}: not a report, which is JSON") from None
     places = [report, report.get("validation")] if isinstance(report, dict) else []
@@ -222,38 +192,22 @@ def estimate(
     """Say what a job's training will take, before anybody starts it."""
     agreed = Job.read(job)
     counts = columns_of(features, agreed)
-    signs = monotone_of(monotone, agreed, sum(counts))
-    if signs is None:
-        signs = _first_constrained(agreed, counts)
-    federation = agreed.federation(
-        numbered_features(agreed, counts), cut_counts_of(cuts, agreed, sum(counts)), signs
-    )
     if kept and not agreed.keep_indicators:
         raise ParameterError("kept: the job has no indicators kept; it says so by keep_indicators")
-    everybody = tuple(range(len(agreed.names))) if kept else None
+    foreseen = foresee(
+        agreed,
+        samples,
+        counts,
+        cut_counts=cut_counts_of(cuts, agreed, sum(counts)),
+        monotone=monotone_of(monotone, agreed, sum(counts)),
+        kept=kept,
+    )
+    found, times = foreseen.cost, foreseen.times(delay, rate)
+    figures = foreseen.figures(delay, rate)
+    time, at_most = times["ahead"], foreseen.at_most
     dealers = len(agreed.dealer_names)
     dealing = "dealers" if dealers > 1 else "dealer"
-    found = estimate_training(federation, federation.plan(samples, everybody), dealers=dealers)
-    times = {
-        dealer: time_of(found, delay / 1000, rate * 1e6 / 8, dealer=dealer) for dealer in DEALERS
-    }
-    time = times["ahead"]
     most = agreed.hyper_parameters().candidates
-    at_most = agreed.told_cuts != "hidden" and cuts is None
-    figures = {
-        "at_most": at_most,
-        "rounds": found.rounds,
-        "bytes_online": found.online,
-        "bytes_offline": found.offline,
-        "bytes_between_dealers": found.between,
-        "memory": found.memory,
-        "masks": found.masks,
-        "seconds": time.total,
-        "seconds_by_dealer": {dealer: found.total for dealer, found in times.items()},
-        "seconds_of_delays": time.delays,
-        "seconds_of_carrying": time.carrying,
-        "seconds_of_computing": time.computing,
-    }
     if as_json:
         typer.echo(json.dumps(figures, indent=2))
         return
@@ -279,16 +233,3 @@ def estimate(
             f"That is with {most} cuts of every column, the most there can be: --cuts takes the "
             f"numbers that the job has told ({agreed.told_cuts})."
         )
-
-
-def _first_constrained(job: Job, counts: Sequence[int]) -> Monotone:
-    """Return constraints as if those of each participant were on its first columns."""
-    found: list[int] = []
-    for name, count in zip(job.names, counts, strict=True):
-        own = list(job.monotone.get(name, {}).values())
-        if len(own) > count:
-            raise ParameterError(
-                f"features: {count} of {name}, and the job constrains {len(own)} of its columns"
-            )
-        found += [*own, *[0] * (count - len(own))]
-    return tuple(found)

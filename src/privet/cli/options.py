@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextvars import ContextVar
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -15,8 +14,10 @@ from privet.files.job import Job
 from privet.terms.cuts import check_told
 from privet.terms.monotone import Monotone
 
-COMMAND: ContextVar[str] = ContextVar("command", default="")
-"""The command that this process was asked for."""
+
+def any_of(names: Iterable[str]) -> Callable[[], list[str]]:
+    """Return what offers names to a shell that completes a word; without a fit it offers files."""
+    return lambda: list(names)
 
 
 def check_wait(seconds: float) -> float:

@@ -9,11 +9,12 @@ import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from privet.cli.options import COMMAND
+from privet.cli.commands import COMMAND
 from privet.cli.own_dealer import own_dealer
 from privet.federation.audited import audited
 from privet.federation.events import Teller
 from privet.federation.prediction import load_own_part
+from privet.federation.recorded import recorded
 from privet.federation.session import Seat, seated
 from privet.files.job import Job
 from privet.files.part_file import PartFile
@@ -24,7 +25,7 @@ from privet.files.party_file import PartyFile
 def training(party: Path, job: Path, wait: float, tell: Teller) -> Iterator[tuple[PartyFile, Seat]]:
     """Yield what is ours, and our seat in a job."""
     own = PartyFile.load(party)
-    with _seated(own, Job.read(job), wait, tell) as seat:
+    with _seated(own, Job.read(job), wait, tell, job) as seat:
         yield own, seat
 
 
@@ -42,15 +43,18 @@ def predicting(
         with _seated(own, file.job, wait, tell) as seat:
             yield own, seat, file
         return
-    with _seated(own, Job.read(job), wait, tell) as seat:
+    with _seated(own, Job.read(job), wait, tell, job) as seat:
         yield own, seat, load_own_part(own, model, seat.job)
 
 
 @contextlib.contextmanager
-def _seated(own: PartyFile, job: Job, wait: float, tell: Teller) -> Iterator[Seat]:
+def _seated(
+    own: PartyFile, job: Job, wait: float, tell: Teller, file: Path | None = None
+) -> Iterator[Seat]:
     own.check_seat(job)
     keys = own.key, own.certificate, own.listen
     with (
+        recorded(own.folder, job, own.name, COMMAND.get(), tell, file),
         audited(own.audit, job, own.name, COMMAND.get(), tell),
         own_dealer(own, job, wait, tell),
         seated(job, own.name, *keys, wait=wait, tell=tell) as seat,

@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from privet.cli.commands import COMMAND
 from privet.cli.console import LogFormat, telling
 from privet.cli.federate import ModelOption, NewRows, OtherJob, tell_reveals
 from privet.cli.options import PartyOption, Wait
@@ -20,6 +21,7 @@ from privet.federation.events import Event, Tell
 from privet.federation.healing import persist
 from privet.federation.new_models import WatchedModel
 from privet.federation.prediction import load_own_part
+from privet.federation.recorded import recorded
 from privet.federation.request_queue import RequestQueue
 from privet.federation.served_model import Newest, ServedModel
 from privet.federation.server import Server
@@ -62,6 +64,7 @@ def serve(
     with telling(log_format) as tell, contextlib.ExitStack() as stack:
         own = PartyFile.load(party)
         agreed = load_own_part(own, model, None).job if job is None else Job.read(job)
+        stack.enter_context(recorded(own.folder, agreed, own.name, COMMAND.get(), tell, job))
         stack.enter_context(own_dealer(own, agreed, wait, tell, service=True, keep=keep))
 
         def load() -> ServedModel:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 import typer
 from rich.console import Console
@@ -13,7 +13,7 @@ from privet.boosting.estimate import Estimate
 from privet.boosting.trainer import PLAIN, protocols
 from privet.cli.compare import run_comparison
 from privet.cli.experiment_view import show_experiment
-from privet.cli.options import Dealers, constraints_of, given, partition_of
+from privet.cli.options import Dealers, any_of, constraints_of, given, partition_of
 from privet.cli.table_options import (
     Categorical,
     ClassWeights,
@@ -40,6 +40,7 @@ from privet.laboratory.comparison import N_SPLITS
 from privet.laboratory.experiment import Experiment, run
 from privet.laboratory.scenario import Scenario
 from privet.runtime.network import NETWORKS
+from privet.terms.cuts import Cuts
 from privet.terms.objectives import OBJECTIVES
 from privet.terms.params import spelled_out
 
@@ -62,6 +63,7 @@ def simulate(
         str,
         typer.Option(
             show_default=False,
+            autocompletion=any_of(DATASETS),
             help=f"{', '.join(DATASETS)}, or a table: CSV, Parquet, Arrow, a folder of them.",
         ),
     ] = "",
@@ -82,6 +84,7 @@ def simulate(
         str | None,
         typer.Option(
             help=f"What to learn from a file: {', '.join(OBJECTIVES)}.",
+            autocompletion=any_of(OBJECTIVES),
             show_default="by the label: text, 0 and 1?",
         ),
     ] = None,
@@ -126,18 +129,23 @@ def simulate(
     active: Annotated[
         str | None, typer.Option(help="Who has the label.", show_default="the last one")
     ] = None,
-    protocol: Annotated[str, typer.Option(help=f"One of: {', '.join(protocols())}.")] = _DEFAULT[
-        "protocol"
-    ],
+    protocol: Annotated[
+        str,
+        typer.Option(help=f"One of: {', '.join(protocols())}.", autocompletion=any_of(protocols())),
+    ] = _DEFAULT["protocol"],
     network: Annotated[
         str,
-        typer.Option(help=f"Of a secure protocol: {', '.join(NETWORKS)}, or DELAY_MS,MBIT."),
+        typer.Option(
+            help=f"Of a secure protocol: {', '.join(NETWORKS)}, or DELAY_MS,MBIT.",
+            autocompletion=any_of(NETWORKS),
+        ),
     ] = _DEFAULT["network"],
     cuts: Annotated[
         str | None,
         typer.Option(
             help="What the parties tell of how many cuts each column has: exact, rounded, hidden.",
             show_default="rounded; hidden with paper",
+            autocompletion=any_of(get_args(Cuts)),
         ),
     ] = None,
     reveal_validation: Annotated[

@@ -36,13 +36,13 @@ from privet.federation.holdings import (
     told_constraints,
     told_counts,
 )
-from privet.federation.messages import swap
 from privet.federation.numbers import compare_numbers, numbers_of
 from privet.files.checkpoint import Stage
 from privet.files.job import Job
 from privet.files.records import Name
 from privet.terms.monotone import Monotone
 from privet.transport.channel import Channel
+from privet.transport.messages import swap
 from privet.version import __version__
 
 NOT_AGREED = "wants explanations, which the job does not have"

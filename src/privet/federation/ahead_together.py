@@ -9,9 +9,9 @@ from pathlib import Path
 from privet.boosting.federation import Federation
 from privet.federation.ahead import Work, deal_files
 from privet.federation.differences import refuse_differences
-from privet.federation.messages import swap
 from privet.federation.session import Seat
 from privet.runtime.fellows import Fellows
+from privet.transport.messages import swap
 
 
 def deal_files_together(

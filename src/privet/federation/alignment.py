@@ -27,9 +27,9 @@ from privet.data.tags import TagArray, Tags
 from privet.errors import DataError, PeerMisbehavedError
 from privet.federation.differences import refuse_differences
 from privet.federation.intersection import DUMMIES, PIECE, TAG, marks_of
-from privet.federation.messages import swap
 from privet.files.job import Job
 from privet.transport.channel import Channel
+from privet.transport.messages import swap
 
 KEY_BYTES = 32
 _WRONG = b""

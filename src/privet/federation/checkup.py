@@ -25,6 +25,7 @@ from privet.files.contacts import parse_address
 from privet.files.job import Job
 from privet.files.lock import locked
 from privet.files.party_file import PartyFile
+from privet.files.seats import read_out
 from privet.transport.farewell import answers_as
 from privet.transport.identity import Identity, load_identity
 from privet.transport.mesh import Member, listen
@@ -85,7 +86,7 @@ def _attempt(what: str, look: Callable[[], str]) -> Finding:
 def _versions(job: Job) -> Finding:
     text = (
         f"privet {__version__}, Python {platform.python_version()}, numpy {np.__version__}; the "
-        f"job {job.name!r} is {job.digest[:16]}: all others must see the same job and version"
+        f"job {job.name!r} is {read_out(job.terms())}: all others must see the same job and version"
     )
     return Finding("versions", "good", text)
 

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from privet.arrays import FloatArray
 from privet.config import quoted
 from privet.errors import PeerMisbehavedError
-from privet.federation.messages import pack, receive, send, unpack
 from privet.files.job import Job
 from privet.files.part_file import PartFile
 from privet.runtime.party import Party
 from privet.terms.metrics import by_class, likeliest
 from privet.transport.channel import Channel
+from privet.transport.messages import pack, receive, send, unpack
 
 
 def tell_classes(runtime: Party, channel: Channel, job: Job, file: PartFile) -> tuple[str, ...]:

@@ -24,13 +24,13 @@ from privet.federation.alignment import align
 from privet.federation.differences import refuse_differences
 from privet.federation.events import Event, Tell
 from privet.federation.intersection import entries_of, intersect, marks_of
-from privet.federation.messages import receive, send
 from privet.federation.party_report import AlignmentReport, Reveal
 from privet.files.alignments import Alignment, Alignments
 from privet.files.atomic import make_folder
 from privet.files.id_terms import MOST_ROWS
 from privet.files.job import Job
 from privet.transport.channel import Channel
+from privet.transport.messages import receive, send
 
 
 @dataclass(frozen=True, eq=False, repr=False)

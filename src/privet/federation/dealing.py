@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
+from collections.abc import Sequence
 
 from privet.boosting.inference import answer, tell_unit
 from privet.federation.agreement import Agreement, Statement, agree_on_purpose, agree_on_rows
@@ -14,14 +16,20 @@ from privet.federation.ids import refuse_other_ids
 from privet.federation.keeping import receive_seeds
 from privet.federation.service import DealerOfService
 from privet.federation.session import Seat
+from privet.federation.shard_rows import crew_of_dealer
+from privet.files.cluster import Cluster
 from privet.files.job import Job
+from privet.runtime.orders import Head
 from privet.runtime.roles import Program, run_dealer
 from privet.runtime.runtime import Runtime
 from privet.transport.channel import Channel
 
 
-def deal(seat: Seat) -> float:
-    """Deal for one training or prediction, or align; return the seconds of computing it took."""
+def deal(seat: Seat, cluster: Cluster | None = None) -> float:
+    """Deal for one training or prediction, or align; return the seconds of computing it took.
+
+    Where rows are in shards, a worker deals for each: wherever the dealer has them.
+    """
     job, started = seat.job, time.thread_time()
     with seat.meet() as channel:
         purpose = agree_on_purpose(channel, job, Statement.of(job))
@@ -42,11 +50,17 @@ def deal(seat: Seat) -> float:
         if agreement.command == "train" and agreement.ended:
             channel.close()  # nothing is left to train
         else:
-            run_dealer(_program(job, agreement, channel), job.names, channel, job.dealer_names)
+            with contextlib.ExitStack() as stack:
+                workers: Sequence[Head] = ()
+                if agreement.command == "train" and job.shards > 1:
+                    crew = crew_of_dealer(seat, channel, agreement, cluster or Cluster())
+                    workers = stack.enter_context(crew).workers
+                program = _program(job, agreement, channel, workers)
+                run_dealer(program, job.names, channel, job.dealer_names)
         return time.thread_time() - started
 
 
-def _program(job: Job, agreement: Agreement, channel: Channel) -> Program:
+def _program(job: Job, agreement: Agreement, channel: Channel, workers: Sequence[Head]) -> Program:
     if agreement.command == "train":
         federation = job.federation(agreement.features, agreement.cut_counts, agreement.monotone)
         plan, keeping = federation.plan(agreement.samples), None
@@ -54,7 +68,9 @@ def _program(job: Job, agreement: Agreement, channel: Channel) -> Program:
         if job.keep_indicators and done < plan.params.tables:
             dealers = len(job.dealer_names)
             plan, keeping = receive_seeds(channel, federation, agreement.samples, dealers)
-        return training_program(federation, plan, done, channel, keeping, aligned=job.align)
+        return training_program(
+            federation, plan, done, channel, keeping, aligned=job.align, workers=workers
+        )
     if agreement.command == "serve":
         return DealerOfService(job, channel, len(agreement.features), agreement.tables)
     features = len(agreement.features) if agreement.explain else None

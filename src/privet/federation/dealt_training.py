@@ -9,6 +9,7 @@ from privet.boosting.model import Feature
 from privet.boosting.validation import validate
 from privet.federation.ids import refuse_other_ids
 from privet.files.job import Job
+from privet.runtime.orders import Head
 from privet.runtime.runtime import Runtime
 from privet.terms.plan import Plan
 from privet.transport.channel import Channel
@@ -31,6 +32,7 @@ def training_program(
     keeping: Keeping | None = None,
     *,
     aligned: bool = False,
+    workers: Sequence[Head] = (),
 ) -> Callable[[Runtime, None], None]:
     """Return a training as the dealer runs it: with the participants' channel, or ahead of them.
 
@@ -40,7 +42,9 @@ def training_program(
     def training(runtime: Runtime, _: None) -> None:
         if not aligned:
             refuse_other_ids(runtime, federation.parties, None, channel)
-        trained = train(runtime, federation, plan, None, done=done, keeping=keeping)
+        trained = train(
+            runtime, federation, plan, None, done=done, keeping=keeping, workers=workers
+        )
         validate(runtime, federation, plan, trained, None)
 
     return training

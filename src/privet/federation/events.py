@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import datetime
+import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
+
+from privet.errors import INTERRUPTED, PrivetError
 
 
 @dataclass(frozen=True)
@@ -17,6 +21,13 @@ class Event:
     text: str
     """The same in words."""
     fields: dict[str, Any] = field(default_factory=dict)
+    passing: bool = False
+    """Whether it is soon said anew: of use to who watches, and no line of a log."""
+
+    def line(self) -> dict[str, Any]:
+        """Return it as a log for machines has it."""
+        now = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="milliseconds")
+        return {"time": now, "event": self.kind, "text": self.text, **self.fields}
 
 
 Tell = Callable[[Event], None]
@@ -43,6 +54,24 @@ class Teller:
             yield
         finally:
             self._listeners.remove(listen)
+
+
+def last_words(error: BaseException) -> Event:
+    """Return how something ended that did not end well."""
+    if isinstance(error, KeyboardInterrupt):
+        return Event("interrupted", "interrupted", {"code": INTERRUPTED})
+    if not isinstance(error, PrivetError):
+        found = "".join(traceback.format_exception(error))
+        text = f"a bug of ours, please report it: {error!r}"
+        fields = {"code": PrivetError.exit_code, "error": type(error).__name__, "traceback": found}
+        return Event("error", text, fields)
+    fields = {
+        "code": error.exit_code,
+        "error": type(error).__name__,
+        "peer": error.peer,
+        "step": error.step,
+    }
+    return Event("error", str(error), fields)
 
 
 def silent(event: Event) -> None:

@@ -24,7 +24,6 @@ from privet.data.encoder import Encoder, features_of
 from privet.errors import ModelError, ParameterError, PeerMisbehavedError
 from privet.federation.agreement import Statement, agree_on_purpose
 from privet.federation.differences import parse
-from privet.federation.messages import receive, send
 from privet.federation.party_report import PartyReport, party_report
 from privet.federation.session import Seat
 from privet.files.job import Job
@@ -35,6 +34,7 @@ from privet.runtime.correlations import Undealt
 from privet.runtime.party import Party
 from privet.runtime.roles import Record, run_party
 from privet.transport.channel import Channel
+from privet.transport.messages import receive, send
 
 
 class Contribution(Checked):

@@ -16,11 +16,11 @@ from privet.arithmetic.shares import stack
 from privet.config import quoted
 from privet.data.ids import Ids
 from privet.errors import DisagreementError
-from privet.federation.messages import receive, send
 from privet.gates.masked import combine, mask
 from privet.gates.threshold import count_reached
 from privet.runtime.runtime import Runtime
 from privet.transport.channel import Channel
+from privet.transport.messages import receive, send
 
 _DIGEST_BITS = 47
 """Two different lists have the same digest with probability 2^-47, in one run and not the next."""

@@ -24,7 +24,6 @@ from privet.data.ids import Ids
 from privet.errors import ParameterError, PeerMisbehavedError
 from privet.federation.differences import parse
 from privet.federation.events import Event, Tell
-from privet.federation.messages import receive, send, swap
 from privet.files.atomic import check_room, make_folder
 from privet.files.indicators import NAME_PATTERN, KeptIndicators, Masks, indicator_digest
 from privet.files.records import MAX_BYTES
@@ -33,6 +32,7 @@ from privet.runtime.letters import Letter
 from privet.runtime.runtime import Shape
 from privet.terms.plan import Plan
 from privet.transport.channel import Channel
+from privet.transport.messages import receive, send, swap
 
 _Name = Annotated[str, Field(pattern=NAME_PATTERN)]
 _USED_AGAIN, _NEW = b"\x01", b"\x00"

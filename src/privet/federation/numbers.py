@@ -16,9 +16,9 @@ from privet.arithmetic.probe import probe
 from privet.boosting.federation import Federation
 from privet.config import Checked
 from privet.federation.differences import parse, refuse_differences
-from privet.federation.messages import swap
 from privet.files.records import Name
 from privet.transport.channel import Channel
+from privet.transport.messages import swap
 
 UNLIKE_MACHINES = (
     "participants would multiply shares with different numbers and train noise: install the same "

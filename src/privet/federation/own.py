@@ -191,7 +191,8 @@ class Table:
         check_room(folder, (kept + 1) * scores + 2 * tables + part)
         for left in folder.glob(f".{path.name}.*"):  # of a process that was killed while writing
             remove(left)
-        checkpoints = Checkpoints(checkpoint_folder(party, job), job.digest, digest, kept)
+        folder_of_job = checkpoint_folder(party, job)
+        checkpoints = Checkpoints(folder_of_job, job.digest, digest, kept, job.shards)
         model, stages, end = None, list[Stage](), None
         if not restart:
             model, stages = _earlier_model(path, job, digest), checkpoints.stages()
@@ -200,6 +201,11 @@ class Table:
         if end is not None:
             stages = [end]
         dealt = None
+        if party.correlations is not None and job.shards > 1:
+            raise ParameterError(
+                "correlations: nothing is dealt ahead for rows in shards: leave it out, and have "
+                "the dealer be there"
+            )
         if party.correlations is not None:
             dealt = Dealt.find(
                 party.dealt, folder, job, party.name, data.columns, going_on=bool(stages)

@@ -35,7 +35,9 @@ class Reveal(Reported):
     """Something that left the protocol in the clear."""
 
     what: str
+    """What it is, as the ledger calls it."""
     to: list[str]
+    """Who learned it."""
     count: int
     """How many values, in training and prediction together."""
 
@@ -54,8 +56,11 @@ class AlignmentReport(Reported):
     common: int
     """How many all have."""
     seconds: float
+    """From the first message to the last."""
     bytes_to_dealer: int
+    """What we sent."""
     bytes_from_dealer: int
+    """What we received."""
     reveals: list[Reveal]
     """What it took to find them; nothing, if that was done before."""
 
@@ -64,6 +69,7 @@ class ValidationReport(Reported):
     """What the label's holder learned of validation rows."""
 
     rows: int
+    """How many there are."""
     losses: list[float]
     """The mean loss after each table that was trained: half the squared error, or the log-loss."""
     best_table: int
@@ -96,8 +102,11 @@ class FeatureImportance(Reported):
     """How much a feature counts in a model."""
 
     feature: str
+    """Its name."""
     owner: str
+    """Who holds it."""
     importance: float
+    """Its share of all."""
 
 
 class GainReport(Reported):
@@ -128,21 +137,31 @@ class PartyReport(Reported):
     """What one participant did in a job: its own view."""
 
     version: str
+    """Of this software."""
     command: str
+    """`train` or `predict`."""
     job: str
+    """The job's name."""
     party: str
+    """Whose report this is."""
     model: str
     """The model's name."""
     tables: int
+    """How many the model has."""
     resumed_from: int = 0
     """How many of the tables an earlier run had trained."""
     n_samples: int
+    """Rows that were trained on, or predicted."""
     seconds: float
     """From meeting the others to the end."""
     rounds: int
+    """Network delays that it waited for."""
     bytes_sent: int
+    """To the other participants."""
     bytes_received: int
+    """From them."""
     bytes_from_dealer: int
+    """From the dealer, or all three."""
     correlations: Literal["live", "ahead", "none"] = "live"
     """From a dealer that was there, so that its time is part of `seconds`; or dealt ahead; or none,
     where nothing was computed."""
@@ -153,7 +172,9 @@ class PartyReport(Reported):
     alignment: AlignmentReport | None = None
     """Its bytes are counted apart; its time is part of `seconds`."""
     reveals: list[Reveal]
+    """What left the protocol in the clear, in the order in which it first did."""
     peak_rss_mb: float
+    """The most memory that the process took."""
 
 
 def party_report(

@@ -9,10 +9,10 @@ import numpy as np
 from privet.boosting.inference import answer, tell_unit
 from privet.errors import PeerMisbehavedError
 from privet.federation.agreement import NOT_AGREED
-from privet.federation.messages import receive
 from privet.files.job import Job
 from privet.runtime.dealer import Dealer
 from privet.transport.channel import Channel
+from privet.transport.messages import receive
 
 STOP = b"stop"
 """The recipient's last message."""

@@ -24,7 +24,6 @@ from privet.boosting.inference import Explained, answer, tell_unit
 from privet.data.ids import keys_of
 from privet.errors import PeerMisbehavedError
 from privet.federation.classes import tell_classes
-from privet.federation.messages import pack, receive, send, unpack
 from privet.federation.own_rows import can_use, own_columns, which_given
 from privet.federation.request_queue import Request, RequestQueue, parts_of
 from privet.federation.served_model import Newest, ServedModel
@@ -32,6 +31,7 @@ from privet.federation.service import EXPLAIN, OFFER, PREDICT, STOP, SWITCH, wan
 from privet.files.job import Job
 from privet.runtime.party import Party
 from privet.transport.channel import Channel, Expected
+from privet.transport.messages import pack, receive, send, unpack
 
 _PULSE_SECONDS = 1.0
 _POSITION = np.dtype("<u4")

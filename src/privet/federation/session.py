@@ -97,7 +97,7 @@ class Seat:
                 session=_AHEAD if ahead else bytes(SESSION_BYTES),
                 identity=self.identity,
                 timeout=self.wait,
-                on_wait=lambda text: self.tell(Event("waiting", text)),
+                on_wait=lambda text, who: self.tell(Event("waiting", text, {"missing": list(who)})),
             )
         self.met = True
         # Others may wait for somebody for as long as they like, but they show that they live.

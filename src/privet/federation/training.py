@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,18 +23,21 @@ from privet.federation.party_report import (
     party_report,
     validation_report,
 )
+from privet.federation.progress import watched
 from privet.federation.session import Seat
+from privet.federation.shard_rows import crew_of_participant
 from privet.files.job import Job
 from privet.files.lock import locked
 from privet.files.part_file import PartFile, save_part
 from privet.files.party_file import PartyFile
 from privet.runtime.ledger import Ledger
 from privet.runtime.meter import Meter
+from privet.runtime.orders import Head
 from privet.runtime.party import Party
 from privet.runtime.roles import Record, peak_rss_mb, run_party
 from privet.terms.cuts import told_cuts
 from privet.terms.validation import best_of
-from privet.transport.channel import Channel
+from privet.transport.sockets import SocketChannel
 
 
 def train_part(party: PartyFile, seat: Seat, *, restart: bool = False) -> tuple[PartyReport, Path]:
@@ -53,7 +57,7 @@ def _train(party: PartyFile, seat: Seat, restart: bool) -> tuple[PartyReport, Pa
     for warning in table.frame.warnings:
         seat.tell(Event("warning", f"warning: {warning}", {"warning": warning}))
     own = table.own()
-    dealt = None if own is None else own.dealt
+    dealt, crew = None if own is None else own.dealt, None
     with contextlib.ExitStack() as stack:
         if dealt is not None:
             stack.callback(dealt.close)
@@ -88,6 +92,11 @@ def _train(party: PartyFile, seat: Seat, restart: bool) -> tuple[PartyReport, Pa
                 text = "correlations are dealt ahead: no indicators are kept, or used again"
                 seat.tell(Event("kept", text, {"owners": []}))
             source = None if dealt is None else dealt.take(channel, job, agreement)
+            if job.shards > 1:
+                crew = stack.enter_context(
+                    crew_of_participant(seat, channel, agreement, own, table, program.plan)
+                )
+                program.workers = crew.workers
             index = job.names.index(seat.name)
             record = run_party(
                 program, index, job.names, own.data, channel, source, dealers=job.dealer_names
@@ -95,6 +104,8 @@ def _train(party: PartyFile, seat: Seat, restart: bool) -> tuple[PartyReport, Pa
             record.result = program.end(record.result)
         else:
             record = program.nothing_left()
+    if crew is not None:
+        record.meter.add_group(crew.meters)
     # Everybody has said goodbye, so everybody has its last checkpoint.
     ready, result = own.prepared, record.result
     part, run = result.trained.part, result.run
@@ -128,19 +139,21 @@ class _Training:
     """The program that a participant runs."""
 
     def __init__(
-        self, job: Job, agreement: Agreement, own: Own, tell: Tell, channel: Channel
+        self, job: Job, agreement: Agreement, own: Own, tell: Tell, channel: SocketChannel
     ) -> None:
         self._channel = channel
         self._aligned = job.align
         self._federation = job.federation(agreement.features, agreement.cut_counts)
-        self._plan = self._federation.plan(agreement.samples)
+        self.plan = self._federation.plan(agreement.samples)
         self._keeping: Keeping | None = None
         self._agreement = agreement
         self._own = own
         self._tell = tell
         self._done = agreement.stage[0]
         self._length = job.length
-        self.left = self._plan.params.tables - self._done
+        self.workers: Sequence[Head] = ()
+        """Who works on our rows, if they are in shards."""
+        self.left = self.plan.params.tables - self._done
         """How many tables there are to train, unless it is stopped early."""
 
     def __call__(self, runtime: Party, data: PartyData) -> Ended:
@@ -156,17 +169,19 @@ class _Training:
             self._own.checkpoints.save(state, self._agreement.run)
             self._report(runtime, state, time.perf_counter() - started)
 
-        trained = train(
-            runtime,
-            self._federation,
-            self._plan,
-            data,
-            done=self._done,
-            state=state,
-            on_state=on_state,
-            keeping=self._keeping,
-        )
-        validated = validate(runtime, self._federation, self._plan, trained, data)
+        with watched(runtime, self._channel, self._tell):
+            trained = train(
+                runtime,
+                self._federation,
+                self.plan,
+                data,
+                done=self._done,
+                state=state,
+                on_state=on_state,
+                keeping=self._keeping,
+                workers=self.workers,
+            )
+            validated = validate(runtime, self._federation, self.plan, trained, data)
         return Ended(trained, "", validated)
 
     def end(self, ended: Ended) -> Ended:
@@ -177,7 +192,7 @@ class _Training:
     def keep(self, keeper: Keeper) -> None:
         """Agree with the others whose indicators are used again, and keep those that are not."""
         found = keeper.agree(self._channel, self._federation, self._agreement.samples)
-        self._plan, self._keeping = found
+        self.plan, self._keeping = found
 
     def nothing_left(self) -> Record:
         """Return what an earlier run has trained to its end, when all have said goodbye."""
@@ -196,27 +211,27 @@ class _Training:
         label = self._own.data.label
         if label is None or not ended.trained.losses:
             return None
-        rows = label[self._plan.n_samples :]
-        return validation_report(self._plan.objective, ended.trained.losses, rows, ended.validated)
+        rows = label[self.plan.n_samples :]
+        return validation_report(self.plan.objective, ended.trained.losses, rows, ended.validated)
 
     def _announce(self) -> None:
-        tables, done = self._plan.params.tables, self._done
+        tables, done = self.plan.params.tables, self._done
         if done:
             text = f"{done} of {tables} tables are there from an earlier run"
             self._tell(Event("resumed", text, {"tables": done}))
-        if self._agreement.ended or (not self.left and not self._plan.explains):
+        if self._agreement.ended or (not self.left and not self.plan.explains):
             return
-        cost = estimate(self._federation, self._plan, done)
+        cost = estimate(self._federation, self.plan, done)
         self._tell(
             Event(
                 "started",
-                f"{self._plan.n_samples:,} samples, {self._plan.n_features} features: "
+                f"{self.plan.n_samples:,} samples, {self.plan.n_features} features: "
                 f"{cost.rounds:,} rounds, {cost.online / 1e6:,.0f} MB between the participants, "
                 f"{cost.offline / 1e6:,.0f} MB from the dealer, "
                 f"about {cost.memory / 1e6:,.0f} MB of memory, {cost.masks} masks",
                 {
-                    "samples": self._plan.n_samples,
-                    "features": self._plan.n_features,
+                    "samples": self.plan.n_samples,
+                    "features": self.plan.n_features,
                     "tables": tables,
                     "rounds": cost.rounds,
                     "bytes_online": cost.online,
@@ -228,7 +243,7 @@ class _Training:
         )
 
     def _report(self, runtime: Party, state: TrainingState, seconds: float) -> None:
-        tables, done = self._plan.params.tables, state.part.n_tables
+        tables, done = self.plan.params.tables, state.part.n_tables
         loss = "" if state.loss is None else f", loss before it {state.loss:.5f}"
         watched: dict[str, object] = {}
         if state.losses:
@@ -236,18 +251,20 @@ class _Training:
             loss += f", validation loss {state.losses[-1]:.5f}, best at table {best}"
             watched = {"validation_loss": state.losses[-1], "best_table": best}
         rate = (done - self._done) / seconds
-        sent = runtime.meter.total().sent
+        online, offline = runtime.meter.total(), runtime.meter.total("offline")
         self._tell(
             Event(
                 "table",
                 f"table {done} of {tables}, {60 * rate:.1f} a minute, "
-                f"{(tables - done) / rate:.0f} s left, {sent / 1e6:,.1f} MB sent{loss}",
+                f"{(tables - done) / rate:.0f} s left, {online.sent / 1e6:,.1f} MB sent{loss}",
                 {
                     "table": done,
                     "tables": tables,
                     "tables_per_second": rate,
                     "seconds_left": (tables - done) / rate,
-                    "bytes_sent": sent,
+                    "rounds": online.rounds,
+                    "bytes_sent": online.sent,
+                    "bytes_from_dealer": offline.received,
                     **({} if state.loss is None else {"loss_before": state.loss}),
                     **watched,
                 },

@@ -10,7 +10,7 @@ from privet.suites.suite import ABILITIES, refuse_lacks
 from privet.terms.params import Params
 from privet.terms.validation import check_patience
 
-PROTOCOL_TERMS = tuple(key for key in ABILITIES if key != "validation")
+PROTOCOL_TERMS = tuple(key for key in ABILITIES if key not in ("validation", "shards"))
 """Terms of a job that not every protocol has."""
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 from privet.errors import UnavailableError
@@ -70,8 +72,24 @@ def write_atomically(path: str | Path, content: bytes, *, private: bool = False)
         os.replace(part, path)
         _sync_folder(path.parent)
     except OSError as error:
-        part.unlink(missing_ok=True)
         raise UnavailableError(f"{path}: cannot be written: {error.strerror}") from None
+    finally:  # an interrupt, too, leaves nothing behind
+        part.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def all_or_none() -> Iterator[list[Path]]:
+    """Yield a list for the names of new files, which are removed again if not all can be made.
+
+    A name goes into the list before its file is made.
+    """
+    new: list[Path] = []
+    try:
+        yield new
+    except BaseException:
+        for path in new:
+            path.unlink(missing_ok=True)
+        raise
 
 
 def extend(path: Path, end: int, content: bytes) -> None:

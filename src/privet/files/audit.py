@@ -119,6 +119,8 @@ class AuditLog:
 
     def _lines(self) -> list[bytes]:
         try:
+            if self.path.exists() and not self.path.is_file():
+                raise DataError(f"{self.path}: is no file")
             content = self.path.read_bytes()
         except OSError as error:
             raise DataError(f"{self.path}: {error.strerror}") from None

@@ -13,6 +13,9 @@ never meet. Nothing is removed until its successor is safe.
 
 When a training has ended, the stage of the tables that are kept stays: more can be trained later.
 
+Where rows are in shards, each worker keeps the scores of its own (`files.shard_scores`), before its
+head counts the stage: that has none.
+
 A table is on disk before the stage that counts it gets its name. The stage holds the length and the
 digest of the tables up to there; whatever lies behind, of a write that was cut short, is not read.
 """
@@ -22,7 +25,6 @@ from __future__ import annotations
 import hashlib
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
@@ -34,22 +36,20 @@ from privet.boosting.federation import TrainingState
 from privet.boosting.part import ModelPart
 from privet.config import Checked
 from privet.errors import InputError, ModelError
-from privet.files.atomic import extend, make_folder, remove, write_atomically
+from privet.files.atomic import make_folder, remove, write_atomically
 from privet.files.records import Name, OtherVersionError, read_bytes
+from privet.files.run_tables import TABLES_FORMAT, VERSION, Digest, RunTables, TablesHeader, Version
+from privet.files.shard_scores import KIND, ShardScores, shard_path
 from privet.files.streams import Column, Columns, batch_of, parse, read_sealed, seal, start_of
 from privet.files.tables import (
     MOST_OUTPUTS,
     MOST_TABLES,
-    PartHeader,
     read_part,
     table_bytes,
-    write_tables,
 )
 from privet.terms.params import Params
 
 FORMAT: Final = "privet-checkpoint"
-TABLES_FORMAT: Final = "privet-tables"
-VERSION = 4
 STAGES = 3
 """How many stages are kept, at least."""
 Stage = tuple[int, str]
@@ -57,32 +57,23 @@ Stage = tuple[int, str]
 # Stages and tables, stages of versions before, and what a killed process was writing.
 _PATTERNS = [
     f"{start}*.{kind}{end}"
-    for kind in ("scores", "ended", "tables", "json")
+    for kind in ("scores", "ended", "tables", "json", f"{KIND}*")
     for start, end in (("", ""), (".", ".*"))
 ]
-_Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
-_Version = Annotated[int, Field(ge=VERSION, le=VERSION)]
-
-
-class _TablesHeader(Checked):
-    format: Literal["privet-tables"]
-    version: _Version
-    run: _Digest
-    part: PartHeader
 
 
 class _StageHeader(Checked):
     format: Literal["privet-checkpoint"]
-    version: _Version
+    version: Version
     job: Name
     """The digest of the job."""
     data: Name
     """The digest of the participant's own data."""
-    run: _Digest
+    run: Digest
     tables: Annotated[int, Field(ge=1, le=MOST_TABLES)]
     tables_bytes: Annotated[int, Field(ge=1)]
     """How much of the run's tables these are."""
-    tables_digest: _Digest
+    tables_digest: Digest
     outputs: Annotated[int, Field(ge=1, le=MOST_OUTPUTS)]
     losses: Annotated[list[float], Field(max_length=MOST_TABLES)] = Field(default_factory=list)
     """On validation rows, after each table: at the label's holder."""
@@ -104,33 +95,6 @@ class _StageHeader(Checked):
         return (Column("score", np.dtype(np.uint64), (self.outputs,)),)
 
 
-@dataclass
-class _Tables:
-    """The tables of a run, as far as they are on disk."""
-
-    path: Path
-    count: int
-    size: int
-    digest: hashlib._Hash
-
-    @classmethod
-    def begin(cls, path: Path, state: TrainingState, run: str) -> _Tables:
-        """Write all tables that there are at the first stage of a run."""
-        part = PartHeader.of(state.part)
-        header = _TablesHeader(format=TABLES_FORMAT, version=VERSION, run=run, part=part)
-        content = start_of(header, part.columns()) + write_tables(state.part)
-        write_atomically(path, content, private=True)
-        return cls(path, state.part.n_tables, len(content), hashlib.sha256(content))
-
-    def add(self, state: TrainingState) -> None:
-        """Write the tables that are new."""
-        content = write_tables(state.part, self.count)
-        extend(self.path, self.size, content)
-        self.count = state.part.n_tables
-        self.size += len(content)
-        self.digest.update(content)
-
-
 class DamagedError(ModelError):
     """A checkpoint that cannot be read: there may be another one."""
 
@@ -138,14 +102,19 @@ class DamagedError(ModelError):
 class Checkpoints:
     """The checkpoints of one job at one participant."""
 
-    def __init__(self, folder: Path, job: str, data: str, most: int = STAGES) -> None:
-        self._folder = folder
+    def __init__(
+        self, folder: Path, job: str, data: str, most: int = STAGES, shards: int = 1
+    ) -> None:
+        self.folder = folder
+        self._workers = [
+            ShardScores(folder, job, data, shard) for shard in range(shards if shards > 1 else 0)
+        ]
         self._job = job
         self._data = data
         self._most = most
         """How many stages are kept."""
         self._kept: list[Stage] = []
-        self._tables: _Tables | None = None
+        self._tables: RunTables | None = None
         self.damaged: dict[Path, str] = {}
         """What was found to be damaged, and left out."""
 
@@ -154,10 +123,10 @@ class Checkpoints:
 
         Raises ModelError for what is not ours, or not of this version.
         """
-        if not self._folder.is_dir():
+        if not self.folder.is_dir():
             return []
         # Versions before this one wrote stages as JSON; reading refuses them.
-        paths = [*self._folder.glob("*.json"), *self._folder.glob("*.scores")]
+        paths = [*self.folder.glob("*.json"), *self.folder.glob("*.scores")]
         stages = {self._read(path)[0].stage for path in paths if self._is_whole(path)}
         return sorted(stages | {header.stage for header in self._ends()})
 
@@ -167,7 +136,7 @@ class Checkpoints:
 
     def _ends(self) -> list[_StageHeader]:
         """Return where our trainings have ended; those of others are in nobody's way."""
-        paths = self._folder.glob("*.ended")
+        paths = self.folder.glob("*.ended")
         headers = [_read_stage(path)[0] for path in paths if self._is_whole(path, _read_stage)]
         return [each for each in headers if (each.job, each.data) == (self._job, self._data)]
 
@@ -187,10 +156,10 @@ class Checkpoints:
 
     def save(self, state: TrainingState, run: str) -> None:
         """Write a checkpoint, then remove all but it and those before it that are kept."""
-        make_folder(self._folder)
+        make_folder(self.folder)
         path = self._tables_path(run)
         if self._tables is None or self._tables.path != path:
-            self._tables = _Tables.begin(path, state, run)
+            self._tables = RunTables.begin(path, state, run)
         else:
             self._tables.add(state)
         header = _StageHeader(
@@ -217,7 +186,7 @@ class Checkpoints:
         stage = next((kept for kept in self._kept if kept[0] == tables), None)
         if stage is None:
             last = self._kept[-1][1]
-            shutil.rmtree(self._folder, ignore_errors=True)
+            shutil.rmtree(self.folder, ignore_errors=True)
             return last
         header, state = self._read(self._path_of(stage))
         self._write(header.model_copy(update={"ended": length}), state)
@@ -233,13 +202,15 @@ class Checkpoints:
     def _remove_all_but(self, stages: list[Stage]) -> None:
         kept = {self._path_of(stage) for stage in stages}
         kept |= {self._tables_path(run) for _, run in stages}
+        workers = range(len(self._workers))
+        kept |= {shard_path(self.folder, *stage, shard) for stage in stages for shard in workers}
         for pattern in _PATTERNS:
-            for path in self._folder.glob(pattern):
+            for path in self.folder.glob(pattern):
                 if path not in kept:
                     remove(path)
 
     def _stage_path(self, stage: Stage, kind: str) -> Path:
-        return self._folder / f"{stage[0]:05d}-{stage[1][:16]}.{kind}"
+        return self.folder / f"{stage[0]:05d}-{stage[1][:16]}.{kind}"
 
     def _path_of(self, stage: Stage) -> Path:
         """Return the file of a stage: the one in which a training ended, if it did there."""
@@ -247,10 +218,10 @@ class Checkpoints:
         return ended if ended.exists() else self._stage_path(stage, "scores")
 
     def _tables_path(self, run: str) -> Path:
-        return self._folder / f"{run[:16]}.tables"
+        return self.folder / f"{run[:16]}.tables"
 
     def _read(self, path: Path) -> tuple[_StageHeader, TrainingState]:
-        advice = f"; remove {self._folder} to train from the first table"
+        advice = f"; remove {self.folder} to train from the first table"
         try:
             header, scores = _read_stage(path)
         except OtherVersionError as error:
@@ -260,6 +231,11 @@ class Checkpoints:
                 raise ModelError(f"{path}: belongs to another {what} than this one{advice}")
         if self._stage_path(header.stage, header.kind) != path:
             raise DamagedError(f"{path}: damaged: its name is not that of its content")
+        try:
+            for worker in self._workers:
+                worker.load(*header.stage)
+        except ModelError as error:
+            raise DamagedError(str(error)) from None
         losses = tuple(header.losses)
         return header, TrainingState(self._read_tables(header), scores, losses=losses)
 
@@ -270,7 +246,7 @@ class Checkpoints:
             if hashlib.sha256(content).hexdigest() != stage.tables_digest:
                 raise ModelError("its content does not fit its seal")
             header, tables = parse(
-                content, _TablesHeader, lambda found: found.part.columns(), TABLES_FORMAT, VERSION
+                content, TablesHeader, lambda found: found.part.columns(), TABLES_FORMAT, VERSION
             )
             if (header.run, len(tables)) != (stage.run, stage.tables):
                 raise ModelError("other tables than those of its stage")

@@ -31,6 +31,7 @@ class Participant(Contact):
     """Somebody who holds columns."""
 
     name: str
+    """As its own party.toml has it."""
     role: Literal["active", "passive"] = "passive"
     """The active one also holds the label."""
     monotone: Constraints = Field(default_factory=dict)
@@ -43,10 +44,10 @@ class Participant(Contact):
         return name
 
 
-def check_address(address: str) -> str:
+def check_address(address: str, lowest: int = 1) -> str:
     """Return an address; raise ValueError unless it is HOST:PORT, for whoever names its key."""
     try:
-        parse_address(address)
+        parse_address(address, lowest)
     except ParameterError as error:
         raise ValueError(str(error).removeprefix("address: ")) from None
     return address

@@ -28,13 +28,11 @@ _SHORTEST_TOKEN = 16
 Positive = Annotated[int, Field(ge=1)]
 
 
-class Endpoint(Config):
-    """How the recipient is asked, by whom, and how much."""
+class Door(Config):
+    """Where something is asked over HTTP, and under which names."""
 
-    address: str = "127.0.0.1:8000"
+    address: str = "127.0.0.1:0"
     """HOST:PORT to be asked at; port 0 is any that is free."""
-    token: str | None = None
-    """A file with the secret that whoever asks must show. Required if other machines can ask."""
     certificate: str | None = None
     """For TLS: the certificate of the host, with those of its issuers, as PEM."""
     key: str | None = None
@@ -43,29 +41,16 @@ class Endpoint(Config):
     """Names under which the endpoint is asked, beside its address."""
     origins: list[str] = Field(default_factory=list)
     """Pages elsewhere that may ask, as `https://desk.shop.example`; none, by default."""
-    most_bytes: Annotated[int, Field(ge=1, le=1 << 22)] = 1 << 22
-    """No request is longer."""
-    most_rows: Annotated[int, Field(ge=1, le=100_000)] = 100_000
-    """No request has more."""
-    most_waiting: Positive = 1_000
-    """So many requests wait at a time."""
     most_connections: Positive = 1_000
     """So many clients are connected; whoever has been slow for longest makes room for another."""
     most_per_second: Positive = 5_000
     """So many requests a second are taken from the same address, on average."""
-    deadline: Annotated[float, Field(gt=0)] = 30.0
-    """Seconds after which a request is given up that was not answered."""
 
     @model_validator(mode="after")
-    def _fits_together(self) -> Self:
+    def _is_whole(self) -> Self:
         parse_address(self.address, lowest=0)
         if (self.certificate is None) != (self.key is None):
             raise ValueError("certificate, key: TLS takes both, or leave both out")
-        if not self.is_local and self.token is None:
-            raise ValueError(
-                f"token: {self.address} can be asked from other machines: name a file with a "
-                "secret that whoever asks must show"
-            )
         return self
 
     @property
@@ -82,6 +67,31 @@ class Endpoint(Config):
     def is_local(self) -> bool:
         """Whether no other machine can ask."""
         return self.host in LOCAL
+
+
+class Endpoint(Door):
+    """How the recipient is asked, by whom, and how much."""
+
+    address: str = "127.0.0.1:8000"
+    token: str | None = None
+    """A file with the secret that whoever asks must show. Required if other machines can ask."""
+    most_bytes: Annotated[int, Field(ge=1, le=1 << 22)] = 1 << 22
+    """No request is longer."""
+    most_rows: Annotated[int, Field(ge=1, le=100_000)] = 100_000
+    """No request has more."""
+    most_waiting: Positive = 1_000
+    """So many requests wait at a time."""
+    deadline: Annotated[float, Field(gt=0)] = 30.0
+    """Seconds after which a request is given up that was not answered."""
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        if not self.is_local and self.token is None:
+            raise ValueError(
+                f"token: {self.address} can be asked from other machines: name a file with a "
+                "secret that whoever asks must show"
+            )
+        return self
 
     def starting_from(self, folder: Path) -> Endpoint:
         """Return the same with paths that start from a folder."""

@@ -42,9 +42,12 @@ from privet.files.contacts import Contact, Participant, parse_address
 from privet.files.dealers import Dealers
 from privet.files.id_terms import IdTerms
 from privet.files.reveals import Reveals
+from privet.files.seats import refuse_open_seats
+from privet.suites.suite import refuse_lacks
 from privet.terms.cuts import Cuts
 from privet.terms.monotone import Monotone, by_feature, refuse_several
 from privet.terms.params import Params, Task
+from privet.terms.shards import MOST_SHARDS
 from privet.transport.mesh import Member
 
 
@@ -52,10 +55,13 @@ class Job(Reveals, Dealers):
     """One training and the predictions of its model."""
 
     name: str
+    """Of the job, and of the files of its model."""
     task: Task
+    """What is learned: `"classification"` or `"regression"`."""
     classes: int = 2
     """How many values the label of a classification has, 2 to 32. All learn it, and no names."""
     protocol: str = DEFAULT_PROTOCOL
+    """How the participants compute: `"masked"`, or `"paper"`, which is much slower."""
     recipient: str = ""
     """Who receives predictions: the active participant, if nobody else is named."""
     weighted: bool = False
@@ -82,9 +88,20 @@ class Job(Reveals, Dealers):
     these. Otherwise all must have the same rows, in the same order."""
     ids: IdTerms = Field(default_factory=IdTerms)
     """What an id is, and how ids are compared and aligned."""
+    shards: Annotated[int, Field(ge=1, le=MOST_SHARDS)] = 1
+    """In how many parts rows are trained on, all cut alike. Each has a group of workers, one of
+    every participant and dealer: where those are is everybody's own business (`cluster` in
+    party.toml)."""
     params: dict[str, Any] = Field(default_factory=dict)
-    """Hyper-parameters by name, but for the task."""
+    """Hyper-parameters by name, but for the task: see `[params]`."""
     participants: Annotated[list[Participant], Field(min_length=2)]
+    """Who takes part, in the order in which all count them: two or more."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _all_are_seated(cls, values: Any) -> Any:
+        refuse_open_seats(values)
+        return values
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
@@ -109,6 +126,10 @@ class Job(Reveals, Dealers):
         params = self.hyper_parameters()
         said = {key: getattr(self, key) for key in PROTOCOL_TERMS}
         check_abilities(self.protocol, {**said, **self.reveals()}, params)
+        if self.shards > 1:
+            refuse_lacks(SUITES[self.protocol], self.protocol, {"shards": True})
+            if self.keep_indicators:
+                raise ValueError("keep_indicators: are not kept with shards: leave one of them out")
         if self.ids.only_aligned and not self.align:
             raise ValueError(f"ids.{self.ids.only_aligned[0]}: is for jobs that say align = true")
         cuts_of(self.protocol, self.cuts)
@@ -222,6 +243,7 @@ class Job(Reveals, Dealers):
             importances_by=self.explain if self.reveal_importances else None,
             cut_counts=cut_counts,
             monotone=monotone if any(monotone) else (),
+            shards=self.shards,
         )
 
     def query(self, samples: int, tables: int, explained: int | None = None) -> Query:
@@ -256,19 +278,24 @@ class Job(Reveals, Dealers):
             "prediction_bits": self.revealed_bits,
             "align": self.align,
             **({"monotone": self.monotone} if self.monotone else {}),
+            **({"shards": self.shards} if self.shards > 1 else {}),
             **self.ids.work(),
             **self.hyper_parameters().model_dump(),
         }
 
-    def terms(self) -> dict[str, Any]:
-        """Return everything that is agreed on, key by key, defaults included."""
-        seats = {
+    def seats(self) -> dict[str, str]:
+        """Return where everybody is reached, and by which certificate it is known."""
+        return {
             f"{name}'s {key}": value
             for name, contact in self._contacts().items()
             for key, value in contact.model_dump(include={"address", "fingerprint"}).items()
         }
+
+    def terms(self) -> dict[str, Any]:
+        """Return everything that is agreed on, key by key, defaults included."""
         dealers = {"dealers": list(self.dealer_names), "dealers' players": self.played_by}
-        return {**self.work(), "export": self.export, **self.ids.limits(), **dealers, **seats}
+        agreed = {**self.work(), "export": self.export, **self.ids.limits(), **dealers}
+        return {**agreed, **self.seats()}
 
     @property
     def digest(self) -> str:

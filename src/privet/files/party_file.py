@@ -29,6 +29,7 @@ from privet.data.frame import Frame
 from privet.data.ids import Ids
 from privet.data.reader import Rules, read_new_rows, read_table
 from privet.errors import ParameterError
+from privet.files.cluster import Cluster
 from privet.files.contacts import check_address
 from privet.files.endpoint import Endpoint
 from privet.files.job import Job
@@ -38,7 +39,9 @@ class OwnDealer(Config):
     """The dealer that a participant plays, if the job has it play one: started with it."""
 
     key: str
+    """The private key, as `privet keys` made it for this dealer."""
     certificate: str
+    """The certificate of that key."""
     listen: str | None = None
     """HOST:PORT to listen on, where it is not the dealer's address in the job."""
 
@@ -52,8 +55,11 @@ class PartyFile(Config):
     """One participant."""
 
     name: str
+    """Ours, as the job has it."""
     key: str
+    """The file with our private key, as `privet keys` made it."""
     certificate: str
+    """The file with the certificate of that key."""
     listen: str | None = None
     """HOST:PORT to listen on, where it is not the address in the job."""
     folder: str = "models"
@@ -65,9 +71,12 @@ class PartyFile(Config):
     """If the job has us play a dealer, and it is to be started with us: a process of its own."""
     audit: str | None = None
     """The audit log, to which every session is added (`privet audit`)."""
+    cluster: Cluster = Field(default_factory=Cluster)
+    """Where our workers are, in jobs that have rows in shards."""
     endpoint: Endpoint = Field(default_factory=Endpoint)
     """Where and how we are asked for predictions, if we are their recipient."""
     data: DataDescription
+    """Our table: where it is, and what its columns are."""
     _file: str = PrivateAttr("party.toml")
     """Where this was read, for complaints."""
 
@@ -91,6 +100,7 @@ class PartyFile(Config):
         if read.correlations is not None:
             paths["correlations"] = [str(home / path) for path in read.dealt]
         paths["endpoint"] = read.endpoint.starting_from(home)
+        paths["cluster"] = read.cluster.starting_from(home)
         if read.data.id is None:
             raise ParameterError(f"{path}: data.id: is required: which sample a row is")
         loaded = read.model_copy(update={**paths, "data": read.data.starting_from(home)})

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeVar
 
-from privet.arithmetic.lattice import DEGREE, Lattice, binomial, ternary
+from privet.arithmetic.lattice import Lattice, binomial, ternary
 from privet.arithmetic.shares import Elements, Share
 from privet.gates.gate import Opening, OpeningGate
 from privet.gates.masked import Masked, Meanwhile, unknown_masked
@@ -39,20 +39,24 @@ class Hide(OpeningGate):
         self, dealer: Dealer, *values: Share, lattice: Lattice, meanwhile: Meanwhile
     ) -> list[Masked]:
         """Draw secrets and errors."""
-        secrets = [dealer.small(ternary, _of_secret(x), x.ring) for x in values]
-        errors = [dealer.small(binomial, x.shape, x.ring) for x in values]
+        secrets = [dealer.small(ternary, _of_secret(x, lattice), x.ring) for x in values]
         meanwhile(secrets)
-        masks = [_mask(s, e, lattice) for s, e in zip(secrets, errors, strict=True)]
+        masks = [
+            _mask(s, dealer.small(binomial, x.shape, x.ring), lattice)
+            for s, x in zip(secrets, values, strict=True)
+        ]
         return [Masked(Elements.unknown(r.shape, r.ring), r) for r in masks]
 
     def run(
         self, party: Party, *values: Share, lattice: Lattice, meanwhile: Meanwhile
     ) -> Opening[list[Masked]]:
         """Open all values in one round."""
-        secrets = [party.small(ternary, _of_secret(x), x.ring) for x in values]
-        errors = [party.small(binomial, x.shape, x.ring) for x in values]
+        secrets = [party.small(ternary, _of_secret(x, lattice), x.ring) for x in values]
         meanwhile(list(secrets))
-        masks = [_mask(s, e, lattice) for s, e in zip(secrets, errors, strict=True)]
+        masks = [
+            _mask(s, party.small(binomial, x.shape, x.ring), lattice)
+            for s, x in zip(secrets, values, strict=True)
+        ]
         opened = yield [x + r for x, r in zip(values, masks, strict=True)]
         return [Masked(Elements(c, r.ring), r) for c, r in zip(opened, masks, strict=True)]
 
@@ -60,13 +64,13 @@ class Hide(OpeningGate):
         self, counter: Counter, *values: Share, lattice: Lattice, meanwhile: Meanwhile
     ) -> tuple[Sequence[Share], list[Masked]]:
         """Count the opening."""
-        meanwhile([Elements.unknown(_of_secret(x), x.ring) for x in values])
+        meanwhile([Elements.unknown(_of_secret(x, lattice), x.ring) for x in values])
         return values, [unknown_masked(x.shape, x.ring) for x in values]
 
 
-def _of_secret(x: Elements) -> tuple[int, ...]:
+def _of_secret(x: Elements, lattice: Lattice) -> tuple[int, ...]:
     """Return the shape of the secrets of vectors."""
-    return (*x.shape[:-1], DEGREE)
+    return (*x.shape[:-1], lattice.degree)
 
 
 def _mask(secret: _Kind, error: _Kind, lattice: Lattice) -> _Kind:

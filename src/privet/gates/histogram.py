@@ -12,16 +12,14 @@ Where r = P s + e is a sample of ring-LWE (`hide`), the owner publishes E = M P 
 
     M x + M e = M F - M P s = M F - E s - A s
 
-takes secrets s, of 2048 numbers, in place of masks of N rows. M e is left in: noise.
+takes secrets s, of 2048 or 4096 numbers, in place of masks of N rows. M e is left in: noise.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import Future
-from functools import partial
 
-from privet.arithmetic import cores
 from privet.arithmetic.rings import Ring, RingArray
 from privet.arithmetic.shares import Elements, Share
 from privet.gates.gate import Gate
@@ -92,18 +90,14 @@ class Histogram(Gate):
         for sums, x in zip(products.of(vectors), vectors, strict=True):
             x.ring.accumulate(sums, party.derived(sums.shape, x.ring).part)
             result = x.ring.negate(sums)
-            add = partial(_add_own, indicators, x.public.array, result)
-            cores.each(add, list(indicators.sorted), len(indicators.sorted) * x.public.array.size)
+            for feature, order in indicators.sorted.items():
+                result[indicators.places[feature]] += order.sums(x.public.array)
             found.append(Share(result, x.ring))
         return found
 
     def count(self, counter: Counter, products: Products, *vectors: Masked) -> list[Share]:
         """Count the sums."""
         return _derive_sums(counter, products, vectors)
-
-
-def _add_own(indicators: Indicators, vectors: RingArray, sums: RingArray, feature: int) -> None:
-    sums[indicators.places[feature]] += indicators.sorted[feature].sums(vectors)
 
 
 def _derive_sums(

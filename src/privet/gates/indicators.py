@@ -15,7 +15,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from privet.arithmetic.lattice import DEGREE, Lattice, SmallProducts
+from privet.arithmetic import cores
+from privet.arithmetic.lattice import Lattice, SmallProducts
 from privet.arithmetic.limbs import LimbMatrix
 from privet.arithmetic.replicated import parts_of
 from privet.arithmetic.rings import Ring, RingArray
@@ -26,29 +27,52 @@ from privet.runtime.dealer import Dealer
 from privet.runtime.party import Party
 from privet.runtime.runtime import Shape
 
+_BLOCK = 1 << 16  # samples, whose positions fit two bytes
+
 
 class Sorted:
-    """Samples in the order of one feature's buckets, so that sums up to a cut are running sums."""
+    """Samples in the order of one feature's buckets, so that sums up to a cut are running sums.
+
+    They are in order within blocks: positions in a block take two bytes, and what is taken there
+    stays in a core's cache.
+    """
 
     def __init__(self, bucket: BucketArray, cuts: int) -> None:
         self._bucket = bucket
-        self._order = np.argsort(bucket, kind="stable")
-        self._counts = np.bincount(bucket, minlength=cuts)[:cuts]
+        self._blocks = cores.blocks(len(bucket), _BLOCK)
+        self._order = np.empty(len(bucket), dtype=np.uint16)
+        self._counts = np.empty((len(self._blocks), cuts), dtype=np.int64)
+        """How many samples of each block are in each bucket that passes some cut."""
+
+        def sort(number: int) -> None:
+            where = self._blocks[number]
+            self._order[where] = np.argsort(bucket[where], kind="stable")
+            self._counts[number] = np.bincount(bucket[where], minlength=cuts)[:cuts]
+
+        cores.each(sort, range(len(self._blocks)), len(bucket))
 
     def of(self, rows: Indices) -> Sorted:
         """Return some of the samples, sorted."""
-        return Sorted(self._bucket[rows], len(self._counts))
+        return Sorted(self._bucket[rows], self._counts.shape[1])
 
     def sums(self, vectors: RingArray) -> RingArray:
         """Return the sums of vectors, (K, N), up to each cut: (C, K)."""
-        found = np.zeros((len(self._counts), len(vectors)), dtype=vectors.dtype)
-        filled = np.flatnonzero(self._counts)
-        if len(filled):
-            starts = (np.cumsum(self._counts) - self._counts)[filled]
-            order = self._order[: self._counts.sum()]
-            for k, vector in enumerate(vectors):
-                found[filled, k] = np.add.reduceat(vector.take(order, mode="clip"), starts)
-        return np.cumsum(found, axis=0, dtype=vectors.dtype)
+        shape = (len(self._blocks), self._counts.shape[1], len(vectors))
+        found = np.zeros(shape, dtype=vectors.dtype)
+
+        def add(number: int) -> None:
+            where, counts = self._blocks[number], self._counts[number]
+            filled = np.flatnonzero(counts)
+            if len(filled):
+                starts = (np.cumsum(counts) - counts)[filled]
+                order = self._order[where][: counts.sum()].astype(np.intp)
+                for k, vector in enumerate(vectors):
+                    ordered = vector[where].take(order, mode="clip")
+                    found[number, filled, k] = np.add.reduceat(ordered, starts)
+
+        cores.each(add, range(len(self._blocks)), vectors.size)
+        total = found.sum(axis=0, dtype=vectors.dtype)
+        return np.cumsum(total, axis=0, dtype=vectors.dtype)
 
 
 @dataclass(frozen=True, repr=False)
@@ -62,7 +86,7 @@ class Indicators:
     sorted: dict[int, Sorted] = field(default_factory=dict)
     """The samples in the order of our own features, by feature."""
     lattice: bool = False
-    """Whether they are multiplied with secrets in place of masks: there are 2048 columns, then."""
+    """Whether they are multiplied with secrets in place of masks: there are few columns, then."""
 
     @cached_property
     def places(self) -> list[slice]:
@@ -118,7 +142,7 @@ class Publish(Gate):
     1. The dealer and each owner draw A.
     2. Owners send E = M - A to all: uniform to whoever does not know A.
 
-    With a lattice it is M P - A, which has 2048 columns in place of N.
+    With a lattice it is M P - A, which has 2048 or 4096 columns in place of N.
 
     Where they are to be kept, A is drawn from a seed that lasts, and E is put on the shelf. Owners
     in `kept` have published the same before, under the same A, and everybody has it there.
@@ -206,14 +230,16 @@ class Publish(Gate):
 
 def _columns(n_samples: int, lattice: Lattice | None) -> int:
     """Return how many columns are published."""
-    return n_samples if lattice is None else DEGREE
+    return n_samples if lattice is None else lattice.degree
 
 
 def _matrix(
     cuts: tuple[int, ...], n_samples: int, lattice: Lattice | None
 ) -> LimbMatrix | SmallProducts:
     """Return an empty matrix of all features."""
-    return LimbMatrix(sum(cuts), n_samples) if lattice is None else SmallProducts(sum(cuts))
+    if lattice is None:
+        return LimbMatrix(sum(cuts), n_samples)
+    return SmallProducts(sum(cuts), lattice.bits)
 
 
 def _rows(bucket: BucketArray, cuts: int, ring: Ring, lattice: Lattice | None) -> RingArray:

@@ -18,6 +18,7 @@ from privet.arithmetic.shares import Share
 from privet.gates.gate import Gate
 from privet.gates.mask_bits import Bit
 from privet.gates.masked import Masked
+from privet.gates.rows import by_rows
 from privet.runtime.counter import Counter
 from privet.runtime.dealer import Dealer
 from privet.runtime.party import Party
@@ -62,9 +63,8 @@ class Keep(Gate):
         failed = fails.public.array.astype(bool)
         found = []
         for x in vectors:
-            bit, own = bits.to_ring(x.ring).part, x.share(party).part
-            result = party.derived(x.shape, x.ring).part
-            choose = partial(_keep_rows, failed, x.public.array, bit, own, result)
+            bit, result = bits.to_ring(x.ring).part, party.derived(x.shape, x.ring).part
+            choose = partial(_keep_rows, failed, x, party.index == 0, bit, result)
             cores.each(choose, cores.blocks(len(failed)), result.size)
             found.append(Share(result, x.ring))
         return found
@@ -76,16 +76,21 @@ class Keep(Gate):
 
 def _keep_rows(
     failed: npt.NDArray[np.bool_],
-    public: RingArray,
+    x: Masked,
+    first: bool,
     bit: RingArray,
-    own: RingArray,
     products: RingArray,
     rows: slice,
 ) -> None:
-    """Write our share of what is kept over that of [a r]."""
-    ax = public[..., rows] * bit[rows]
+    """Write our share of what is kept over that of [a r]; the first adds what is public of x."""
+    public = x.public.array[..., rows]
+    ax = public * bit[rows]
     ax -= products[..., rows]
-    products[..., rows] = np.where(failed[rows], ax, own[..., rows] - ax)
+    own = np.negative(x.mask.array[..., rows])
+    if first:
+        own += public
+    own -= ax
+    products[..., rows] = np.where(failed[rows], ax, own)
 
 
 def _widest(vectors: Sequence[Masked]) -> Ring:
@@ -247,4 +252,9 @@ def leaf_of(fails: RingArray) -> npt.NDArray[np.intp]:
 
 
 keep = Keep()
-leaf_lookup = LeafLookup()
+_leaf_lookup = LeafLookup()
+
+
+def leaf_lookup(runtime: Runtime, fails: Masked, values: Masked) -> Share:
+    """Return the values of each sample's leaf, (K, N): `LeafLookup`, some rows at a time."""
+    return by_rows(fails, lambda some: _leaf_lookup(runtime, some, values))

@@ -12,12 +12,13 @@ with 2^26 units to 1, so that Z32 is the period.
 from __future__ import annotations
 
 from decimal import Decimal
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from privet.arithmetic.exact import PI, many_digits, nearest, sinh
 from privet.arithmetic.rings import Z32
 from privet.arithmetic.shares import Share
 from privet.gates.masked import Masked
+from privet.gates.rows import by_rows
 from privet.gates.series import Series, fourier
 from privet.runtime.runtime import Runtime
 
@@ -62,4 +63,5 @@ def sigmoid_series(runtime: Runtime, score: Masked, bits: int) -> Share:
         Series(multiples, 0, none, slopes, _FACTOR_BITS),
     )
     dealt = bits // 2 - 1
-    return fourier(runtime, score, both, dealt_bits=dealt, public_bits=bits - dealt)
+    evaluate = partial(fourier, runtime, dealt_bits=dealt, public_bits=bits - dealt)
+    return by_rows(score, lambda some: evaluate(some, both))

@@ -40,9 +40,11 @@ class Measured(Reported):
     splits: list[float | None]
     """What it was in each; null where it was undefined: the AUC of test rows of one class."""
     mean: float | None
+    """Over all splits."""
     low: float | None
+    """The lower end of the interval."""
     high: float | None
-    """The ends of the interval. All three are null where it was undefined in any split."""
+    """The upper end. All three are null where it was undefined in any split."""
 
 
 class Group(Reported):
@@ -51,7 +53,9 @@ class Group(Reported):
     participants: list[str]
     """The last one has the label."""
     n_columns: int
+    """Of all of them together."""
     metrics: dict[str, Measured]
+    """On the test rows, by name."""
     gains: dict[str, Measured]
     """By metric, how much better they are than the label's holder alone: larger is better, also
     where the metric is an error. None for the label's holder alone."""
@@ -63,11 +67,13 @@ class Comparison(Reported):
     version: str
     """Of this software."""
     data: str
+    """The data set, or the file's name."""
     active: str
     """The label's holder."""
     columns: dict[str, list[str]]
     """Of each participant."""
     params: Params
+    """The hyper-parameters."""
     metric: str
     """The main one."""
     errors: list[str]
@@ -75,15 +81,21 @@ class Comparison(Reported):
     n_samples: int
     """Training rows of a split."""
     n_test_samples: int
+    """Test rows of a split."""
     seeds: list[int]
     """One a split."""
     stratified: bool
+    """Whether training and test rows have the same share of each class."""
     confidence: float = CONFIDENCE
+    """Of all intervals."""
     reference: str = REFERENCE
+    """How models were trained, in words."""
     method: str = METHOD
+    """How intervals were found, in words."""
     groups: list[Group]
     """The label's holder alone; with each other participant; with all of them."""
     seconds: float
+    """What all of it took."""
 
     def describe(self, group: Group) -> str:
         """Say in a few words who a group is."""

@@ -9,10 +9,10 @@ from typing import Any
 from privet.errors import ParameterError
 from privet.files.atomic import check_writable, write_atomically
 from privet.laboratory.comparison import Comparison, Measured
-from privet.laboratory.figures import check_matplotlib, image_of, style
+from privet.laboratory.figures import INK, RAISES, check_matplotlib, image_of, style
 
 FORMATS = (".svg", ".png")
-_ALONE, _TOGETHER = "#000000", "#0072B2"
+_ALONE, _TOGETHER = INK, RAISES
 
 
 def check_plot(path: str | Path) -> None:
@@ -54,7 +54,7 @@ def plot(comparison: Comparison, path: str | Path) -> None:
 
 def _bars(axes: Any, measured: Sequence[Measured | None]) -> None:
     """Draw each mean with its interval in a row of its own; leave out what is undefined."""
-    axes.grid(axis="x", alpha=0.3)
+    axes.grid(axis="x")
     axes.locator_params(axis="x", nbins=6)
     for row, value in enumerate(measured):
         if value is None or value.mean is None or value.low is None or value.high is None:

@@ -41,10 +41,10 @@ class Experiment(Scenario):
     """What to run. Its defaults and those of `Params` are the command line's, too."""
 
     protocol: str = DEFAULT_PROTOCOL
+    """`"masked"`, `"paper"`, or `"plain"`: in the clear."""
     network: str = "loopback"
-    """How the parties of a secure protocol are connected: see `privet.simulate`. As processes, they
-    take the time that a federation does. Threads (`memory`) are for scripts without a guard on
-    `__main__`, and for suites and objectives that are not part of this package."""
+    """How parties are connected: see `privet.simulate`. Processes take a federation's time; threads
+    (`memory`) are for scripts without a guard on `__main__`, and for suites of one's own."""
     cuts: Cuts | None = None
     """What the parties tell each other of their numbers of cuts; None: the protocol's default."""
     reveal_validation: bool = False

@@ -10,6 +10,7 @@ The processes are those of the command line, so what runs here is what runs on f
 from __future__ import annotations
 
 import csv
+import json
 import os
 import random
 import subprocess
@@ -87,7 +88,7 @@ class LocalFederation:
         truth = new.select(())
         _write_csv(self.folder / self.recipient / "truth.csv", truth, label)
 
-    def write_configuration(self, task: str, params: Mapping[str, Any], **job: str) -> None:
+    def write_configuration(self, task: str, params: Mapping[str, Any], **job: str | bool) -> None:
         """Make everybody's keys, the participants' files and the job."""
         fingerprints = {
             name: create_identity(name, make_folder(self.folder / name)).fingerprint
@@ -102,7 +103,7 @@ class LocalFederation:
                 f'[data]\npath = "train.csv"\nid = "id"\n{label}'
             )
         lines = ['name = "rehearsal"', f'task = "{task}"']
-        lines += [f'{key} = "{value}"' for key, value in job.items()]
+        lines += [f"{key} = {json.dumps(value)}" for key, value in job.items()]
         lines += ["", "[params]", *(f"{key} = {value}" for key, value in params.items())]
         for name in (*self.dealers, *self.names):
             one = name in self.dealers and self.n_dealers == 1
@@ -114,7 +115,7 @@ class LocalFederation:
         self.job.write_text("\n".join(lines) + "\n")
 
     def command(self, name: str, verb: str, *options: str) -> list[str]:
-        """Return the command line of one role: of a dealer, or to `train`, `predict`, `serve`."""
+        """Return the command line of one role: a dealer's, or to train, predict, serve or `ui`."""
         folder = self.folder / name
         if name in self.dealers:
             keys = (f"--key={folder / f'{name}.key'}", f"--certificate={folder / f'{name}.crt'}")
@@ -123,6 +124,8 @@ class LocalFederation:
         party, report = f"--party={folder / 'party.toml'}", f"--report={self.report(name, verb)}"
         if verb == "train":
             return _privet("train", party, report, f"--job={self.job}", *options)
+        if verb == "ui":
+            return _privet("ui", party, f"--job={self.job}", *options)
         rows = (f"--model={self.part(name)}", f"--data={folder / 'new.csv'}")
         if verb == "serve":
             return _privet("serve", party, *rows, *options)

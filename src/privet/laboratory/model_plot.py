@@ -11,12 +11,18 @@ import numpy as np
 from privet.arrays import FloatArray
 from privet.boosting.view import SeenTest, View, signs
 from privet.files.atomic import make_folder, write_atomically
-from privet.laboratory.figures import check_matplotlib, image_of, style
+from privet.laboratory.figures import (
+    LOWERS,
+    RAISES,
+    check_matplotlib,
+    count_on,
+    image_of,
+    style,
+)
 
 _MOST_NUMBERS = 8
 """Leaf values are written into grids of up to so many columns."""
 _MOST_FEATURES = 40
-_COLOUR = "#0072B2"
 
 
 def plot_model(view: View, folder: str | Path, losses: Sequence[float] = ()) -> list[Path]:
@@ -72,10 +78,10 @@ def _grid(
 
 
 def _leaves(axes: Any, rows: int, columns: int, leaves: FloatArray | None) -> None:
-    """Fill a grid: blue raises a score, orange lowers it. Without values it stays empty."""
+    """Fill a grid: blue raises a score, yellow lowers it. Without values it stays empty."""
     from matplotlib.colors import LinearSegmentedColormap
 
-    scale = LinearSegmentedColormap.from_list("leaves", ["#D55E00", "#FFFFFF", _COLOUR])
+    scale = LinearSegmentedColormap.from_list("leaves", [LOWERS, "#ffffff", RAISES])
     largest = 1.0 if leaves is None else float(np.abs(leaves).max()) or 1.0
     shown = np.zeros((rows, columns)) if leaves is None else leaves
     axes.imshow(shown, cmap=scale, vmin=-largest, vmax=largest, aspect="auto")
@@ -86,7 +92,7 @@ def _leaves(axes: Any, rows: int, columns: int, leaves: FloatArray | None) -> No
     if leaves is not None and columns <= _MOST_NUMBERS:
         for row, column in np.ndindex(rows, columns):
             text = f"{leaves[row, column] + 0.0:.3g}"  # 0 rather than -0
-            axes.text(column, row, text, ha="center", va="center", fontsize=7)
+            axes.text(column, row, text, ha="center", va="center", fontsize=7, color="black")
 
 
 def _importances(view: View) -> Any:
@@ -95,12 +101,12 @@ def _importances(view: View) -> Any:
     shown = view.importances[:_MOST_FEATURES]
     figure = Figure(figsize=(6, 1.0 + 0.25 * len(shown)), layout="constrained")
     axes = figure.subplots()
-    axes.barh(range(len(shown)), [share for _, share in shown], color=_COLOUR)
+    axes.barh(range(len(shown)), [share for _, share in shown], color=RAISES)
     names = [f"{feature.name} ({feature.owner})" for feature, _ in shown]
     axes.set_yticks(range(len(shown)), names, parse_math=False)
     axes.invert_yaxis()
     axes.set_xlabel("share of all tests")
-    axes.grid(axis="x", alpha=0.3)
+    axes.grid(axis="x")
     return figure
 
 
@@ -109,8 +115,9 @@ def _losses(losses: Sequence[float]) -> Any:
 
     figure = Figure(figsize=(6, 3), layout="constrained")
     axes = figure.subplots()
-    axes.plot(range(1, len(losses) + 1), losses, color=_COLOUR, marker="o", markersize=3)
+    axes.plot(range(1, len(losses) + 1), losses, color=RAISES, marker="o", markersize=3)
     axes.set_xlabel("tables")
     axes.set_ylabel("loss")
-    axes.grid(alpha=0.3)
+    axes.grid()
+    count_on(axes.xaxis)
     return figure

@@ -61,6 +61,7 @@ class Rounds(Reported):
     """Network delays that a participant waited for in a training."""
 
     total: int = 0
+    """Of the whole training."""
     per_level: float = 0.0
     """Choosing one test and splitting by it, on average."""
 
@@ -71,15 +72,21 @@ class Report(Reported):
     version: str
     """Of this software."""
     data: str
+    """The data set, or the file's name."""
     protocol: str
+    """How it was trained."""
     cuts: Cuts = "hidden"
     """What all learn of the numbers of cuts."""
     n_parties: int
+    """How many participants."""
     n_samples: int
     """Training rows."""
     n_test_samples: int
+    """Rows that were set aside and predicted."""
     n_features: int
+    """Of all participants together."""
     seed: int
+    """What test rows were chosen by."""
     stratified: bool = False
     """Whether training and test rows have the same share of each class."""
     classes: list[str] = Field(default_factory=list)
@@ -87,6 +94,7 @@ class Report(Reported):
     warnings: list[str] = Field(default_factory=list)
     """What there is to know of the table."""
     params: Params
+    """The hyper-parameters."""
     metrics: dict[str, float | None]
     """On the test rows: rmse, mae and r2; or accuracy, auc, ks, average_precision (null where the
     test rows have one class), log_loss and brier; or, of more than two classes, accuracy, log_loss
@@ -96,21 +104,29 @@ class Report(Reported):
     validation: ValidationReport | None = None
     """What the label's holder learned of validation rows, if there are any."""
     plain_validation: ValidationReport | None = None
+    """The same of the model that `plain` trains."""
     same_tests: float
     """The share of levels at which both models split the training rows in the same way."""
     network: str
+    """How the participants were connected."""
     dealer: str = "own"
     """Where the dealer's bytes went: `ahead`, into files; or meanwhile on its `own` link, the
     `shared` one of the participants, or `none`, past any emulated link."""
     seconds: Seconds
+    """What it took, in time."""
     estimated_seconds: EstimatedSeconds | None = None
     """Where the network is an emulated link that all share."""
     bytes: Bytes
+    """What was sent."""
     rounds: Rounds
+    """How often somebody waited for a message."""
     reveals: list[Reveal]
+    """What left the protocol in the clear."""
     peak_rss_mb: float
     """The most memory of any participant's process; of the whole process where they share one."""
     feature_names: list[str]
+    """In the order in which `tests` count them."""
     feature_owners: list[str]
+    """Who holds each of them."""
     tests: list[list[tuple[int, int]]]
     """The feature's index and the bucket of every level of every table."""

@@ -46,7 +46,9 @@ class Scenario(Config):
     table: dict[str, Any] = Field(default_factory=dict)
     """What else there is to say of a file: the keys of `data.description.DataDescription`."""
     task: Task | None = None
+    """What is learned from a file; None: what its label looks like."""
     test_size: Annotated[float, Field(gt=0, lt=1)] = TEST_SIZE
+    """The share of the rows that are set aside to be predicted."""
     seed: Annotated[int, Field(ge=0, lt=1 << 32)] = 0
     """Chooses the test rows."""
     stratify: bool | None = None

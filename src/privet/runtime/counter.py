@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter as Tally
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from typing import Any
 
 from privet.arithmetic.rings import Z1, Ring
@@ -32,6 +32,13 @@ class Cost:
     def __add__(self, other: Cost) -> Cost:
         return Cost(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
 
+    def __sub__(self, other: Cost) -> Cost:
+        return self + other * -1
+
+    def with_rounds(self, rounds: int) -> Cost:
+        """Return the same bytes with so many delays."""
+        return replace(self, rounds=rounds)
+
     def __mul__(self, times: int) -> Cost:
         return Cost(*(times * a for a in astuple(self)))
 
@@ -50,6 +57,10 @@ class Counter(Blind):
     def total(self) -> Cost:
         """What all steps cost."""
         return sum(self.steps.values(), start=Cost())
+
+    def twin(self) -> Counter:
+        """Return a counter that has counted nothing yet, of a group like ours."""
+        return Counter(self.n_parties, self.link, self._dealers)
 
     def add(self, cost: Cost) -> None:
         """Count something at the step that we are in."""

@@ -31,7 +31,7 @@ from privet.errors import UnavailableError
 from privet.runtime.correlations import Sink
 from privet.runtime.fellows import Fellows
 from privet.runtime.seeds import draw_seeds_alone
-from privet.transport.frames import HEADER_BYTES, array_header
+from privet.transport.frames import HEADER_BYTES, array_header, in_frames
 from privet.transport.identity import SIGNATURE_BYTES, Identity
 
 MAGIC = b"PVCORR04"
@@ -146,9 +146,10 @@ class FileSink(Sink):
     def send(self, party: int, array: RingArray, tag: int) -> None:
         """Append an array to one participant's file."""
         file = self._files[party]
-        file.write(array_header(array, file.frames, tag))
-        file.write(np.ascontiguousarray(array).data.cast("B") if array.size else b"")
-        file.frames += 1
+        for frame in in_frames(array):
+            file.write(array_header(frame, file.frames, tag))
+            file.write(np.ascontiguousarray(frame).data.cast("B") if frame.size else b"")
+            file.frames += 1
 
     def close(self, tag: int) -> None:
         """Append the closing tag and the signature everywhere, and see all of it onto the disk."""

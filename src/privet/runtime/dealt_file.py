@@ -23,7 +23,14 @@ from privet.runtime.correlations import Source, check_number
 from privet.runtime.dealing_ahead import CONTEXT, LENGTH, MAGIC, Cover
 from privet.runtime.seeds import mark_of
 from privet.transport.channel import Expected
-from privet.transport.frames import ARRAY, HEADER_BYTES, FrameError, Header, parse_header
+from privet.transport.frames import (
+    ARRAY,
+    HEADER_BYTES,
+    FrameError,
+    Header,
+    from_frames,
+    parse_header,
+)
 from privet.transport.identity import SIGNATURE_BYTES, fingerprint_of, has_signed
 
 NEW_DEALING = "ask the dealer for a new dealing"
@@ -141,6 +148,14 @@ class FileSource(Source):
 
     def receive(self, expected: Expected, tag: int, step: str, dealer: int = 0) -> RingArray:
         """Read the next array."""
+
+        def receive(*due: Any) -> RingArray:
+            return self._receive(Expected(*due), tag, step)
+
+        return from_frames(*expected, receive)
+
+    def _receive(self, expected: Expected, tag: int, step: str) -> RingArray:
+        """Read the next frame."""
         try:
             header = parse_header(self._file.read(HEADER_BYTES))
         except FrameError as error:

@@ -7,7 +7,8 @@ A round is one network delay that the program waits for.
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import astuple, dataclass, field, replace
 
 
 @dataclass
@@ -45,6 +46,31 @@ class Meter:
             self.offline[step] += traffic
         for step, seconds in other.seconds.items():
             self.seconds[step] += seconds
+
+    def add_group(self, members: Sequence[Meter]) -> None:
+        """Add what some have metered who work side by side: the delays of one are those of all."""
+        for number, member in enumerate(members):
+            for phase in ("online", "offline"):
+                steps = getattr(self, phase)
+                for step, traffic in getattr(member, phase).items():
+                    steps[step] += traffic if number == 0 else replace(traffic, rounds=0)
+
+    def packed(self) -> dict[str, dict[str, list[int]]]:
+        """Return it without times, as it is told to somebody else."""
+        return {
+            phase: {step: list(astuple(traffic)) for step, traffic in getattr(self, phase).items()}
+            for phase in ("online", "offline")
+        }
+
+    @classmethod
+    def unpacked(cls, told: Mapping[str, Mapping[str, Sequence[int]]]) -> Meter:
+        """Return what was told; raise TypeError, KeyError or ValueError if that is none."""
+        found = cls()
+        for phase in ("online", "offline"):
+            for step, (rounds, messages, sent, received) in told[phase].items():
+                numbers = (int(rounds), int(messages), int(sent), int(received))
+                getattr(found, phase)[str(step)] = Traffic(*numbers)
+        return found
 
     def total(self, phase: str = "online", within: str = "") -> Traffic:
         """Return the sum over all steps, or over one and the steps inside it."""

@@ -158,7 +158,7 @@ class _Roles(Talk):
 
     def drawn(self, role: int, shape: Shape, ring: Ring) -> RingArray:
         """Return uniform elements that we have with another one."""
-        other, path = self._number(role), tuple(self._dealer._path)
+        other, path = self._number(role), tuple(self._dealer.path)
         slot = self._dealer._slots[f"with {other}", path]
         self._dealer._slots[f"with {other}", path] += 1
         return self._fellows.stream(other).uniform(Place("pair", path, slot), shape, ring)

@@ -113,7 +113,8 @@ class Runtime(ABC):
         return self._at.tag
 
     @property
-    def _path(self) -> list[int]:
+    def path(self) -> list[int]:
+        """The numbers of the steps we are in that have one: of a table, of its level."""
         return self._at.path
 
     @contextlib.contextmanager
@@ -157,7 +158,7 @@ class Runtime(ABC):
 
         None of them can be entered again, so nothing is drawn twice.
         """
-        assert not self._path
+        assert not self.path
         self._forgotten = max(self._repeated.values(), default=0)
         for kind, path in list(self._slots):
             if path and path[0] < self._forgotten:
@@ -262,7 +263,7 @@ class Runtime(ABC):
 
     def _next_place(self, kind: str, shape: tuple[int, ...], ring: Ring) -> Place:
         """Return the place of the next draw of a kind, which nothing else has, and note it."""
-        path = tuple(self._path)
+        path = tuple(self.path)
         place = Place(kind, path, self._slots[kind, path])
         self._slots[kind, path] += 1
         self._tag.note(self.step_name, str(tuple(place)), shape, ring)
@@ -270,7 +271,7 @@ class Runtime(ABC):
 
     def _dealers_turn(self, role: int) -> int:
         """Return which of three dealers has a role: another one with every table, or batch."""
-        return ((self._path[0] if self._path else 0) + role) % 3
+        return ((self.path[0] if self.path else 0) + role) % 3
 
 
 class Blind(Runtime):

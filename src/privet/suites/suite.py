@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import ClassVar
@@ -17,9 +17,12 @@ from privet.arithmetic.shares import Share
 from privet.arrays import BucketArray, FloatArray, IndexArray
 from privet.errors import ParameterError
 from privet.gates.indicators import Published, Shelf
+from privet.runtime.orders import Head
 from privet.runtime.runtime import Runtime
+from privet.suites.shard_worker import Keep, ShardWorker
 from privet.terms.cuts import Cuts
 from privet.terms.plan import Plan
+from privet.terms.shards import Shard
 
 
 @dataclass(frozen=True, repr=False)
@@ -48,6 +51,7 @@ ABILITIES = {
     "explain": ("explains", "derives no contributions"),
     "monotone": ("has_constraints", "has no constraints"),
     "keep_indicators": ("publishes", "publishes none"),
+    "shards": ("has_shards", "has no workers"),
 }
 """What can be asked of a training that not every suite does: what it says of that, and what is said
 of one that does not."""
@@ -129,12 +133,17 @@ class Suite(ABC):
     """Whether it can derive what features contribute to scores."""
     several_dealers: ClassVar[bool] = False
     """Whether three dealers can deal for it, none of whom knows a mask."""
+    has_shards: ClassVar[bool] = False
+    """Whether rows can be in shards, each with workers of its own."""
     publishes: ClassVar[bool] = False
     """Whether it publishes masked indicators, which can be kept for another training."""
     cuts: ClassVar[tuple[Cuts, ...]] = ("hidden",)
     """What may be told of the numbers of cuts; the first, unless a job says otherwise."""
 
-    def __init__(self, runtime: Runtime, plan: Plan, data: OwnData) -> None:
+    def __init__(
+        self, runtime: Runtime, plan: Plan, data: OwnData, workers: Sequence[Head] = ()
+    ) -> None:
+        """Take part with some data; with workers, if the plan has rows in shards."""
         self.runtime = runtime
         self.plan = plan
         self.data = data
@@ -220,6 +229,13 @@ class Suite(ABC):
     def validation_loss_of(self, revealed: RingArray) -> float:
         """Return the mean loss that such a number stands for, in the unit of what is shared."""
         raise AssertionError(f"{type(self).__name__} has no validation rows")
+
+    @classmethod
+    def worker(
+        cls, runtime: Runtime, plan: Plan, shard: Shard, data: OwnData, keep: Keep | None
+    ) -> ShardWorker:
+        """Return whoever works on the rows of one shard, which `data` are, for its head."""
+        raise AssertionError(f"{cls.__name__} has no workers")
 
     @classmethod
     @abstractmethod

@@ -13,6 +13,8 @@ import numpy as np
 from privet.arrays import IndexArray, Indices
 from privet.errors import DataError
 
+MOST_SHARDS = 1000
+
 
 @dataclass(frozen=True)
 class Shard:
@@ -42,7 +44,7 @@ class Shard:
 
     def positions(self, n_samples: int) -> IndexArray:
         """Return where its rows are among all, if there are so many to train on."""
-        trained, validated = (np.array(part, np.intp) for part in (self.trained, self.validated))
+        trained, validated = (np.array(r, dtype=np.intp) for r in (self.trained, self.validated))
         return np.concatenate([trained, n_samples + validated])
 
     def drawn(self, rows: Indices) -> Indices:

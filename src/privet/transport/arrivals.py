@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from privet.errors import PeerLostError
 from privet.transport.frames import ALIVE, name_tag
@@ -18,6 +18,8 @@ from privet.transport.link import Doubt, PeerLink
 
 SILENCE_SECONDS = 10.0
 """Without a sign of life for so long, a peer is given up."""
+OnWait = Callable[[str, Sequence[str]], None]
+"""Is told, while others are missing, for whom we wait and why, and their names."""
 FIRST_WORDS = 1 << 24
 """How many bytes anybody may send before all others are there."""
 

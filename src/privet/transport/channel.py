@@ -8,6 +8,7 @@ another stream.
 
     send(peer, array, tag)               hand an array over, not to be changed before `flush`
     receive(peer, dtype, shape, tag)     wait for the next array of a peer, which must be that one
+    has_come(peer)                       whether one waits to be received
     exchange(arrays, expected, tag)      send to some, then receive from some: one round
     flush()                              wait until all that was handed over has left
     wait_for_room(limit, peers)          wait until little enough waits for one of some peers
@@ -83,6 +84,10 @@ class Channel(ABC):
     @abstractmethod
     def receive(self, peer: str, expected: Expected, tag: int = 0, stream: int = 0) -> Array:
         """Wait for the next array from a peer on one stream."""
+
+    @abstractmethod
+    def has_come(self, peer: str) -> bool:
+        """Tell whether an array of a peer, on the first stream, waits to be received."""
 
     @abstractmethod
     def flush(self) -> None:

@@ -23,6 +23,7 @@ import math
 import struct
 import sys
 import zlib
+from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -88,6 +89,35 @@ def array_header(array: npt.NDArray[Any], sequence: int, tag: int, stream: int =
     return _HEADER.pack(
         b"PV", VERSION, ARRAY, _CODES[array.dtype], array.ndim, stream, sequence, tag, *lengths
     )
+
+
+def in_frames(array: npt.NDArray[Any]) -> list[npt.NDArray[Any]]:
+    """Return an array as frames carry it: as it is, or its bytes in pieces, if it is too large."""
+    if array.nbytes <= MAX_FRAME_BYTES:
+        return [array]
+    content = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    return [content[start : start + MAX_FRAME_BYTES] for start in _starts(array.nbytes)]
+
+
+def from_frames(
+    dtype: np.dtype[Any],
+    shape: tuple[int, ...],
+    receive: Callable[[np.dtype[Any], tuple[int, ...]], npt.NDArray[Any]],
+) -> npt.NDArray[Any]:
+    """Return an array that frames carry, of which each of a type and a shape is received."""
+    nbytes = dtype.itemsize * math.prod(shape)
+    if nbytes <= MAX_FRAME_BYTES:
+        return receive(dtype, shape)
+    whole: npt.NDArray[Any] = np.empty(shape, dtype=dtype)
+    content = whole.reshape(-1).view(np.uint8)
+    for start in _starts(nbytes):
+        piece = content[start : start + MAX_FRAME_BYTES]
+        piece[...] = receive(piece.dtype, piece.shape)
+    return whole
+
+
+def _starts(nbytes: int) -> range:
+    return range(0, nbytes, MAX_FRAME_BYTES)
 
 
 def control_header(kind: int, tag: int = 0) -> bytes:

@@ -27,6 +27,7 @@ from privet.config import check_name
 from privet.errors import UnavailableError
 
 SIGNATURE_BYTES = 64
+_MOST_BYTES = 1 << 20
 # What reading a file and then its content raises; a TypeError is for a key with a password.
 _UNREADABLE = (OSError, ValueError, TypeError, UnsupportedAlgorithm)
 
@@ -242,17 +243,23 @@ def _read(
 ) -> tuple[PrivateKeyTypes, list[x509.Certificate]]:
     """Read a key and its certificates: the one that is used, then the first if that is another."""
     try:
-        certificates = x509.load_pem_x509_certificates(Path(certificate_file).read_bytes())
+        certificates = x509.load_pem_x509_certificates(_beginning(certificate_file))
         public_keys = [certificate.public_key() for certificate in certificates]
     except _UNREADABLE as error:
         raise UnavailableError(f"{certificate_file}: no certificate: {error}") from None
     try:
-        key = serialization.load_pem_private_key(Path(key_file).read_bytes(), password=None)
+        key = serialization.load_pem_private_key(_beginning(key_file), password=None)
     except _UNREADABLE as error:
         raise UnavailableError(f"{key_file}: no key: {error}") from None
     if any(public_key != key.public_key() for public_key in public_keys):
         raise UnavailableError(f"{key_file}: not the key of the certificate {certificate_file}")
     return key, certificates
+
+
+def _beginning(path: str | Path) -> bytes:
+    """Return the content of a file, which is no key or certificate if it is long."""
+    with Path(path).open("rb") as file:
+        return file.read(_MOST_BYTES)
 
 
 def _write_private(path: Path, content: bytes) -> None:

@@ -74,6 +74,8 @@ class PeerLink:
         self.awaited = 0
         """How many threads wait for an array that has not come."""
         self.heard = time.monotonic()
+        self.bytes_sent = self.bytes_received = 0
+        """All that passed, headers and signs of life included."""
         self.said_goodbye = False
         self.error: PeerError | None = None
         self.doubt = Doubt.NONE
@@ -103,6 +105,7 @@ class PeerLink:
             while self.outgoing:
                 view = self.outgoing[0]
                 count = self.socket.send(view)
+                self.bytes_sent += count
                 self.outgoing_bytes -= count
                 if count == len(view):
                     self.outgoing.popleft()
@@ -131,6 +134,7 @@ class PeerLink:
                     self.lose(None)
                     return
                 self.heard = time.monotonic()
+                self.bytes_received += count
                 for header, array in self.reader.advance(count):
                     self.take(header, array)
                 quota -= count

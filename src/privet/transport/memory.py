@@ -82,6 +82,11 @@ class MemoryChannel(Channel):
         self._received[peer, stream] += 1
         return array
 
+    def has_come(self, peer: str) -> bool:
+        """Tell whether the mailbox holds an array of a peer."""
+        with self._hub.changed:
+            return bool(self._hub.mail[peer, self.name, 0])
+
     def flush(self) -> None:
         """Do nothing: what was sent is in the mailbox."""
 

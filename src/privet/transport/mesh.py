@@ -31,7 +31,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from privet.errors import ParameterError, PeerFailedError, PeerLostError, UnavailableError
-from privet.transport.arrivals import SILENCE_SECONDS, Arrivals
+from privet.transport.arrivals import SILENCE_SECONDS, Arrivals, OnWait
 from privet.transport.greeting import (
     HELLO_SECONDS,
     SESSION_BYTES,
@@ -79,7 +79,7 @@ def connect(
     peers: Sequence[str] | None = None,
     timeout: float = 60.0,
     silence: float = SILENCE_SECONDS,
-    on_wait: Callable[[str], None] | None = None,
+    on_wait: OnWait | None = None,
 ) -> dict[str, PeerLink]:
     """Return connections to the named peers (by default to all other members).
 
@@ -142,7 +142,7 @@ class _Meeting:
         self.changed = threading.Condition()
         self.over = threading.Event()
 
-    def hold(self, timeout: float, on_wait: Callable[[str], None] | None) -> dict[str, PeerLink]:
+    def hold(self, timeout: float, on_wait: OnWait | None) -> dict[str, PeerLink]:
         answering = threading.Thread(
             target=answer_calls, args=(self.listener, self._answer, self.over), daemon=True
         )
@@ -162,7 +162,7 @@ class _Meeting:
             thread.join(HELLO_SECONDS + 1)
         return self.found
 
-    def _wait(self, timeout: float, on_wait: Callable[[str], None] | None) -> None:
+    def _wait(self, timeout: float, on_wait: OnWait | None) -> None:
         """Return when all are found; raise PeerLostError when they will not be, or time is up."""
         start = told = time.monotonic()
         with self.changed:
@@ -179,7 +179,7 @@ class _Meeting:
                     )
                 if on_wait is not None and now - told >= 1.0:
                     told = now
-                    on_wait(f"waiting for {self._explain(missing)} ({now - start:.0f} s)")
+                    on_wait(f"waiting for {self._explain(missing)} ({now - start:.0f} s)", missing)
                 self.changed.wait(0.1)
             self.over.set()  # before anybody else could come, and take a place that is filled
 

@@ -18,20 +18,15 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from privet.errors import PeerError, PeerLostError, PeerSilentError
+from privet.transport import frames
 from privet.transport.arrivals import SILENCE_SECONDS
 from privet.transport.channel import Array, Channel, Expected
-from privet.transport.frames import (
-    ALIVE,
-    FAILED,
-    GOODBYE,
-    MAX_FRAME_BYTES,
-    Header,
-    name_tag,
-)
+from privet.transport.frames import ALIVE, FAILED, GOODBYE, MAX_FRAME_BYTES, Header, name_tag
 from privet.transport.link import PeerLink, accuse, may_clear_up, refuse_missed, suspects
+from privet.transport.link_state import LinkState
 from privet.transport.poller import Poller
 
 _TICK = 0.02
@@ -82,12 +77,17 @@ class SocketChannel(Channel):
     def send(self, peer: str, array: Array, tag: int = 0, stream: int = 0) -> None:
         """Hand an array over; it must not be changed before `flush` returns."""
         with self._lock:
-            self._send(self._links[peer], array, tag, stream)
+            for frame in frames.in_frames(array):
+                self._send(self._links[peer], frame, tag, stream)
 
     def receive(self, peer: str, expected: Expected, tag: int = 0, stream: int = 0) -> Array:
         """Wait for the next array from a peer on one stream."""
+
+        def receive(*due: Any) -> Array:
+            return self._receive(self._links[peer], Expected(*due), tag, stream)
+
         with self._lock:
-            return self._receive(self._links[peer], expected, tag, stream)
+            return frames.from_frames(*expected, receive)
 
     def _send(self, link: PeerLink, array: Array, tag: int, stream: int = 0) -> None:
         if self._closed.is_set():
@@ -123,6 +123,11 @@ class SocketChannel(Channel):
         self._watch(link)
         return array
 
+    def has_come(self, peer: str) -> bool:
+        """Tell whether an array of a peer waits; the thread that looks in has taken it in."""
+        with self._lock:
+            return bool(self._links[peer].inbox[0])
+
     def flush(self) -> None:
         """Wait until everything handed over has left this process."""
         with self._lock:
@@ -142,6 +147,10 @@ class SocketChannel(Channel):
     def backlog(self, peer: str) -> int:
         """Return how many bytes are handed over for a peer and have not left yet."""
         return self._links[peer].outgoing_bytes
+
+    def states(self) -> dict[str, LinkState]:
+        """Return how the connection to each peer is; any thread may ask."""
+        return {peer: LinkState.of(link) for peer, link in self._links.items()}
 
     def close(self, longest: float | None = None) -> None:
         """Say goodbye, wait until the peers have said it, too, and hang up.
@@ -190,6 +199,8 @@ class SocketChannel(Channel):
                 return
             now = time.monotonic()
             for link in due:
+                if expected is None and not link.outgoing:
+                    continue  # it has all that was for it, and others have not
                 if link.error is None and link.said_goodbye:
                     link.error = PeerLostError(link.peer, "has ended its part")
                 elif link.error is None and now - max(link.heard, started) > self.deadline:

@@ -78,7 +78,8 @@ class Application:
             ),
         ]
         handlers = {404: _not_found, 405: _not_found, Exception: _bug}
-        return Guard(Starlette(routes=routes, exception_handlers=handlers), self.endpoint)
+        app = Starlette(routes=routes, exception_handlers=handlers)
+        return Guard(app, self.endpoint, self.endpoint.read_token())
 
     async def _predict(self, http: HttpRequest) -> Response:
         started = time.perf_counter()

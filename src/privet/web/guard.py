@@ -9,13 +9,14 @@ from __future__ import annotations
 import hmac
 import time
 from collections import OrderedDict
+from collections.abc import Container
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from privet.files.endpoint import LOCAL, Endpoint
+from privet.files.endpoint import LOCAL, Door
 
 OPEN = ("/live", "/ready")
 """What is told to anybody: that we are there, and whether predictions are to be had."""
@@ -50,20 +51,30 @@ class Rate:
 class Guard:
     """An application behind all that is refused."""
 
-    def __init__(self, app: ASGIApp, endpoint: Endpoint) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        door: Door,
+        token: bytes | None,
+        *,
+        open_paths: Container[str] = OPEN,
+        no_token: int = 401,
+    ) -> None:
         self._app = app
-        self._endpoint = endpoint
-        self._token = endpoint.read_token()
-        self._rate = Rate(endpoint.most_per_second)
-        self._hosts = {host.lower() for host in (endpoint.host, *endpoint.hosts)}
-        if endpoint.is_local:
+        self._door = door
+        self._token = token
+        self._open_paths = open_paths
+        self._no_token = no_token
+        self._rate = Rate(door.most_per_second)
+        self._hosts = {host.lower() for host in (door.host, *door.hosts)}
+        if door.is_local:
             self._hosts.update(LOCAL)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         headers = Headers(scope=scope)
         refused = self._refuse_page(headers, scope)
-        if refused is None and scope["path"] not in OPEN:
+        if refused is None and scope["path"] not in self._open_paths:
             refused = self._refuse_client(headers, scope)
         if refused is None:
             await self._app(scope, receive, send)
@@ -86,12 +97,12 @@ class Guard:
         """Refuse whoever asks too often, may not ask, or asks for what is no JSON."""
         client = scope.get("client")
         if not self._rate.allows(client[0] if client else ""):
-            most = self._endpoint.most_per_second
+            most = self._door.most_per_second
             text = f"more than {most:,} requests a second from one address: ask less often"
             return refusal(429, text, Retry_After="1")
         if self._token is not None and not self._shows_token(headers.get("authorization", "")):
             text = "show the token: Authorization: Bearer TOKEN"
-            return refusal(401, text, WWW_Authenticate="Bearer")
+            return refusal(self._no_token, text, WWW_Authenticate="Bearer")
         if scope["method"] == "POST" and not _is_json(headers.get("content-type", "")):
             return refusal(415, "only JSON is taken: Content-Type: application/json")
         return None
@@ -102,7 +113,7 @@ class Guard:
         return named in self._hosts or (server is not None and named == server[0])
 
     def _may_ask(self, origin: str, host: str) -> bool:
-        return origin in self._endpoint.origins or urlsplit(origin).netloc == host
+        return origin in self._door.origins or urlsplit(origin).netloc == host
 
     def _shows_token(self, authorization: str) -> bool:
         scheme, _, shown = authorization.partition(" ")

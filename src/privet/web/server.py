@@ -13,11 +13,12 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import uvicorn
+from starlette.types import ASGIApp
 
 from privet.errors import ParameterError, UnavailableError
 from privet.federation.events import Event, Tell
 from privet.federation.request_queue import RequestQueue
-from privet.files.endpoint import Endpoint
+from privet.files.endpoint import Door, Endpoint
 from privet.transport.mesh import listen
 from privet.web.app import Application
 from privet.web.asked import Reader
@@ -41,8 +42,15 @@ def serving_http(
     """Answer HTTP requests through a queue while the context lasts; yield the port."""
     connections = Connections(_room_for(endpoint.most_connections))
     application = Application(endpoint, queue, reader, about, connections)
+    with serving(endpoint, application.asgi(), connections, tell) as port:
+        yield port
+
+
+@contextlib.contextmanager
+def serving(door: Door, app: ASGIApp, connections: Connections, tell: Tell) -> Iterator[int]:
+    """Have an application answer while the context lasts; yield the port."""
     config = uvicorn.Config(
-        application.asgi(),
+        app,
         ws="none",
         lifespan="off",
         loop="asyncio",
@@ -51,20 +59,20 @@ def serving_http(
         server_header=False,
         timeout_keep_alive=IDLE_SECONDS,
         timeout_graceful_shutdown=_END_SECONDS,
-        ssl_certfile=endpoint.certificate,
-        ssl_keyfile=endpoint.key,
+        ssl_certfile=door.certificate,
+        ssl_keyfile=door.key,
         ssl_ciphers=_CIPHERS,
     )
     try:
         config.load()
     except (OSError, ssl.SSLError) as error:
         raise ParameterError(
-            f"endpoint.certificate, endpoint.key: {endpoint.certificate} and {endpoint.key} cannot "
-            f"be used: {error.strerror or error}"
+            f"endpoint.certificate, endpoint.key: {door.certificate} and {door.key} cannot be "
+            f"used: {error.strerror or error}"
         ) from None
     if config.ssl is not None:
         config.ssl.minimum_version = ssl.TLSVersion.TLSv1_2
-    with _telling_errors(tell), _listen(endpoint) as listener:
+    with _telling_errors(tell), _listen(door) as listener:
         port = int(listener.getsockname()[1])
         server = _Server(config, connections)
 
@@ -118,9 +126,9 @@ class _Server(uvicorn.Server):
         self.started = True
 
 
-def _listen(endpoint: Endpoint) -> socket.socket:
+def _listen(door: Door) -> socket.socket:
     try:
-        return listen(endpoint.host, endpoint.port)
+        return listen(door.host, door.port)
     except UnavailableError as error:
         raise UnavailableError(f"http: {error}") from None
 

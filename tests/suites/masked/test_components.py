@@ -17,10 +17,12 @@ from privet.boosting.part import LabelUnit
 from privet.errors import ParameterError, ResultError
 from privet.gates.masked import lift, mask, mask_one, signed_lift
 from privet.gates.polynomial import polynomial
+from privet.gates.sigmoid_series import SCORE_BITS
 from privet.gates.square import square
 from privet.gates.threshold import step
 from privet.gates.truncate import drop_bits
 from privet.runtime.runtime import Runtime, Things
+from privet.suites.masked.leaves import LeafScale, weight_check
 from privet.suites.masked.reciprocal import classify, normalised, reciprocal, scaled
 from privet.suites.masked.scales import SQUARE_BITS, Scales
 from privet.suites.masked.tournament import CARRIED, best, stages
@@ -292,7 +294,7 @@ def test_revealing_a_winner(finalists: list[list[int]], fine: bool) -> None:
 
 def some_scales(draw: Any) -> tuple[Plan, Scales]:
     task = draw(st.sampled_from(["regression", "classification"]))
-    n_samples = draw(st.integers(2, 1 << 21))
+    n_samples = draw(st.one_of(st.integers(2, 1 << 21), st.integers(1 << 21, 1 << 31)))
     l2 = 10.0 ** draw(st.floats(-3, 5))
     more: dict[str, Any] = {
         "depth": draw(st.integers(1, 8)),
@@ -340,8 +342,10 @@ def test_scales_leave_no_room_for_overflow(found: tuple[Plan, Scales]) -> None:
     units, params = scales.units, plan.params
     # What is lifted has two bits to spare, or one if it is never negative.
     assert units.g_limit < 1 << (units.g_ring.bits - 2)
-    assert units.g_ring.bits <= 36
-    assert all(ring.bits <= (44 if plan.errors else 36) for _, ring in units.rows)
+    assert units.wide or units.g_ring.bits <= 36
+    widest = 64 if units.wide else 44 if plan.errors else 36
+    assert all(ring.bits <= widest for _, ring in units.rows)
+    assert max(units.g_ring.bits, units.h_ring.bits, scales.wide_ring.bits) <= 58
     assert units.h_ring.bits <= units.g_ring.bits or not units.counts
     assert units.h_limit + units.h_slack < 1 << (units.h_ring.bits - 1)
     largest = (units.h_limit << scales.y_bits) + scales.l2
@@ -360,12 +364,12 @@ def test_scales_leave_no_room_for_overflow(found: tuple[Plan, Scales]) -> None:
     assert scales.multiple * top * Fraction(104, 100) < 1 << scales.wide_ring.bits
     assert Fraction(7, 5) < scales.period < Fraction(8, 5)
     # Squares below 2^62, opened ones below 2^38; reciprocals below 2^26; scores below 2^34.
-    square = scales.score_limit * scales.product_limit * 2**scales.square_bits
+    square = scales.score_limit * scales.product_limit * Fraction(2) ** scales.square_bits
     assert square < 1 << 62
     assert square / 2**scales.square_drop <= 1 << (SQUARE_BITS - 2)
     reciprocals = Fraction(scales.ratio * 100, 93)
     assert reciprocals * 2**scales.z_bits < 1 << (scales.z_ring.bits - 1)
-    unit = Fraction(2**scales.square_drop, 2**scales.square_bits)
+    unit = Fraction(2) ** (scales.square_drop - scales.square_bits)
     scale = scales.product_limit / Fraction(104, 100)
     most, largest_z = Fraction(1 << (SQUARE_BITS - 2)), reciprocals
     if scales.proven:
@@ -374,29 +378,51 @@ def test_scales_leave_no_room_for_overflow(found: tuple[Plan, Scales]) -> None:
     assert most * largest_z * 2**scales.z_bits / 2**dropped <= 1 << (compared.bits - 2)
     assert dropped + compared.bits <= 64
     # Leaf values: what is multiplied, and what is kept of it.
-    lost, product_drop, z_factor = scales.leaf_value
+    lost, product_drop, z_factor, leaf_ring = LeafScale.of(scales)
     assert Fraction(1, 2) < z_factor <= 1
     assert product_drop >= 0
-    assert product_drop + scales.score_ring.bits <= 64
+    assert product_drop + leaf_ring.bits <= 64
+    if units.wide:  # and a unit of what is multiplied moves no leaf value by more than this
+        assert Fraction(2) ** (scales.z_ring.bits - 1 - product_drop - 26) <= Fraction(1, 1 << 14)
     numerator = scales.largest_weight * scales.product_limit * 2**units.g_bits / 2**lost
     assert numerator * reciprocals * 2**scales.z_bits < 1 << 62
     leaf = scales.largest_weight * scales.rate * 2**26
-    assert leaf <= 1 << (scales.score_ring.bits - 2)
-    of_y, of_g, ring = scales.weight_check
+    assert leaf < 1 << (leaf_ring.bits - 2)
+    assert leaf_ring.bits <= scales.score_ring.bits <= 64
+    of_y, of_g, ring = weight_check(scales)
     assert of_y * largest + of_g * units.g_limit < 1 << (ring.bits - 1)
     assert of_y > 0
 
 
-def coarse_sum(scales: Scales, g: np.ndarray, factors: np.ndarray, up: np.ndarray) -> int:
+@given(all_scales)
+def test_rows_have_room(found: tuple[Plan, Scales]) -> None:
+    """Shares that bits are dropped from, and the squares of a loss."""
+    plan, scales = found
+    units = scales.units
+    made, room = SCORE_BITS, scales.score_ring.bits
+    if not units.counts:
+        made, room = 26 if units.lifts_rows else units.sigmoid_bits, 64
+        assert units.sigmoid_bits >= 36 or not units.wide
+    for fraction, ring in units.rows[: 1 if units.counts else 2]:
+        assert max(0, made - fraction) + ring.bits <= room
+    for fraction, ring in units.unweighted:
+        assert units.sigmoid_bits >= fraction or units.counts
+        assert ring.bits - fraction >= 2
+    squares = plan.n_samples * (units.stretch**2 / 4 if units.counts else 1)
+    assert squares * 4**units.g_bits < 1 << 62
+
+
+def coarse_sums(scales: Scales, g: np.ndarray, classes: list[int], up: np.ndarray) -> list[int]:
     """What the check adds up: G without its low bits, rounded down or up, squared, times P.
 
     What has no low bits is not rounded.
     """
-    drop, _, _ = scales.coarse
-    up = up * (g % (1 << drop) != 0)
-    return int(
-        sum(int((v >> drop) + u) ** 2 * int(p) for v, u, p in zip(g, up, factors, strict=True))
-    )
+    found = []
+    for factors, drop, *_ in scales.coarse[1]:
+        ups = up * (g % (1 << drop) != 0)
+        terms = zip(g, ups, classes, strict=True)
+        found.append(sum((int(v >> drop) + int(u)) ** 2 * factors[e] for v, u, e in terms))
+    return found
 
 
 @given(all_scales, st.data())
@@ -405,25 +431,30 @@ def test_squares_that_do_not_fit_are_found_out(found: tuple[Plan, Scales], data:
     _, scales = found
     assume(not scales.proven)
     units = scales.units
-    drop, ring, limit = scales.coarse
-    assert 0 <= drop <= units.g_ring.bits - 2
-    assert 0 < limit < 1 << (ring.bits - 1)
+    ring, sums = scales.coarse
+    assert len(sums) == 1 or units.wide
+    for each in sums:
+        assert 0 <= each.drop <= units.g_ring.bits - 2
+        assert 0 < each.limit < 1 << (ring.bits - 1)
     seed = data.draw(st.integers(0, 1000))
     rng = np.random.default_rng(seed)
     sides = scales.sides
-    opened = Fraction(1 << (scales.square_drop + SQUARE_BITS - 2), 1 << scales.square_bits)
+    opened = Fraction(2) ** (scales.square_drop + SQUARE_BITS - 2 - scales.square_bits)
+    small = Fraction(1, 4 if len(sums) == 1 else 32)
     for shape in ("one", "few", "all"):
         size = {"one": 1, "few": min(3, sides), "all": sides}[shape]
         for klass in {0, scales.classes, int(rng.integers(scales.classes + 1))}:
-            mixed = rng.integers(0, scales.classes + 1, size) if shape == "few" else [klass] * size
-            factors = np.array([scales.thresholds.factors[e] for e in mixed], dtype=object)
+            mixed = [klass] * size
+            if shape == "few":
+                mixed = rng.integers(0, scales.classes + 1, size).tolist()
+            factors = np.array([float(scales.thresholds.factors[e]) for e in mixed])
             weights = (
                 rng.dirichlet(np.full(size, 0.3)) if shape == "few" else np.full(size, 1 / size)
             )
-            for part, passes in ((Fraction(102, 100), False), (Fraction(1, 4), True)):
+            for part, passes in ((Fraction(102, 100), False), (small, True)):
                 # G's whose squares add up to that part of what is opened.
                 total = float(opened * part)
-                real = np.sqrt(weights * total / factors.astype(float))
+                real = np.sqrt(weights * total / factors)
                 g = np.floor(real * 2.0**units.g_bits).astype(np.int64)
                 if sum(int(v) for v in g) > units.g_limit * scales.outputs:
                     continue  # there are not so many samples
@@ -434,17 +465,22 @@ def test_squares_that_do_not_fit_are_found_out(found: tuple[Plan, Scales], data:
                     (g < 0).astype(int),
                     (g > 0).astype(int),
                 ):
-                    coarse = coarse_sum(scales, g, factors, up)
-                    assert (coarse <= limit) == passes, (shape, klass, part)
-                    # And the difference keeps its sign in the ring that it is compared in.
-                    assert -(1 << (ring.bits - 1)) <= limit - coarse < 1 << (ring.bits - 1)
+                    rooms = [
+                        each.limit - coarse
+                        for each, coarse in zip(
+                            sums, coarse_sums(scales, g, mixed, up), strict=True
+                        )
+                    ]
+                    assert (min(rooms) >= 0) == passes, (shape, klass, part)
+                    # And differences keep their sign in the ring that they are compared in.
+                    assert all(abs(room) < 1 << (ring.bits - 1) for room in rooms)
     # All samples in one node, for every output, each with the largest derivative there is.
     worst = np.zeros(sides, dtype=np.int64)
     worst[: scales.outputs] = units.g_limit
-    coarse = coarse_sum(
-        scales, worst, np.full(sides, scales.thresholds.factors[0]), np.ones(sides, int)
-    )
-    assert -(1 << (ring.bits - 1)) <= limit - coarse
+    for e in range(scales.classes + 1):
+        coarse = coarse_sums(scales, worst, [e] * sides, np.ones(sides, int))
+        for each, total_of_worst in zip(sums, coarse, strict=True):
+            assert -(1 << (ring.bits - 1)) <= each.limit - total_of_worst
 
 
 def nasty_labels(n_samples: int, kind: str) -> np.ndarray:
@@ -495,7 +531,9 @@ def test_sums_of_residuals_stay_within_their_bound(
 
 
 def test_too_many_samples_are_refused() -> None:
-    with pytest.raises(ParameterError, match="and 5000000 samples leave 11: use fewer"):
+    with pytest.raises(
+        ParameterError, match="and 5000000 samples leave 11: use lattice masks, or fewer"
+    ):
         Scales.of(plan("classification", 5 * 10**6))
     with pytest.raises(ParameterError, match=r"l2: 1e\+12"):
         Scales.of(plan(l2=1e12))

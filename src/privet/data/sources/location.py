@@ -104,6 +104,11 @@ def is_address(path: str | Path) -> bool:
     return isinstance(path, str) and re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", path) is not None
 
 
+def _is_text(path: str) -> bool:
+    """Tell whether a name can be given to Arrow, which takes fewer than the system does."""
+    return "\0" not in path and path.encode(errors="replace").decode() == path
+
+
 def locate(path: str | Path) -> Location:
     """Find the file system that a path or an address names.
 
@@ -111,6 +116,8 @@ def locate(path: str | Path) -> Location:
     address.
     """
     if not is_address(path):
+        if not _is_text(str(path)):
+            raise DataError(f"{str(path)!r}: the name is no UTF-8, or has a 0 in it: rename it")
         return Location(pafs.LocalFileSystem(), str(path), str(path))
     where = re.sub(r"(?<=://)[^/]*:.*@", "", str(path)).partition("?")[0]
     if _PASSWORD.match(str(path)):

@@ -237,23 +237,26 @@ class Cuts:
         return drop_bits(runtime, found, scales.square_drop, integers_modulo(SQUARE_BITS))
 
     def _coarse_squares(self, classes: Comparison, g: Masked) -> list[Share]:
-        """Return the sums of G^2 P of every cut, (C,), coarsely but in a ring that fits them.
+        """Return sums of G^2 P of every cut, (sums C,), coarsely but in a ring that fits them.
 
         Where the data might make them larger than what they are opened in.
         """
-        runtime, scales = self._runtime, self._scales
+        runtime, scales, found = self._runtime, self._scales, []
         if scales.proven:
             return []
-        drop, ring, _ = scales.coarse
-        lifted = square(runtime, signed_lift(runtime, g, shift=drop, ring=ring))
-        return [step(runtime, classes, lifted, factors=scales.thresholds.factors).sum((0, 2, 3))]
+        ring, sums = scales.coarse
+        for each in sums:
+            lifted = square(runtime, signed_lift(runtime, g, shift=each.drop, ring=ring))
+            found.append(step(runtime, classes, lifted, factors=each.factors).sum((0, 2, 3)))
+        return [concatenate(found)]
 
     def _check_squares(self, coarse: list[Masked], z: Share) -> Masked:
         """Compare squares with what they may be, if need be, and mask reciprocals."""
         if not coarse:
             return mask_one(self._runtime, z)
-        _, ring, limit = self._scales.coarse
-        room = coarse[0].map(lambda a: -a) + limit
+        ring, sums = self._scales.coarse
+        limits = np.repeat([each.limit for each in sums], len(coarse[0].mask) // len(sums))
+        room = coarse[0].map(lambda a: -a) + limits
         what = "scores that do not fit"
         (masked,) = self._bounds.check(room, ring.bits, what, mask.later(z))
         return masked
@@ -276,7 +279,7 @@ class Cuts:
         return owned_share(self._runtime, own, (len(cuts.feature),), ring)
 
     def leaf_values(self, chosen: Masked, residuals: list[Masked]) -> Masked:
-        """Return the values of leaves, (K, 2^D), in the units and the ring of scores.
+        """Return the values of leaves, (K, 2^D), in the units of scores and a ring of their own.
 
         With constraints, both have D bits fewer. The sums of left leaves are those of the last
         level at the cut that was chosen; right ones are what is left of their parents'.

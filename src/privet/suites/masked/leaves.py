@@ -2,18 +2,66 @@
 
 from __future__ import annotations
 
-from privet.arithmetic.rings import integers_modulo
+from fractions import Fraction
+from typing import NamedTuple
+
+from privet.arithmetic.exact import ceil_log2
+from privet.arithmetic.rings import Ring, integers_modulo
 from privet.arithmetic.shares import Share, stack
 from privet.gates.gate import Later, alone
-from privet.gates.masked import Masked, lift, mask, signed_lift
+from privet.gates.masked import Masked, lift, mask, mask_one, signed_lift
 from privet.gates.polynomial import polynomial
 from privet.gates.shrink import shrink
+from privet.gates.sigmoid_series import SCORE_BITS
 from privet.gates.threshold import step
 from privet.runtime.runtime import Runtime
 from privet.suites.masked.bounds import Bounds
 from privet.suites.masked.reciprocal import classify, lifted_y, normalised, reciprocal, scaled
 from privet.suites.masked.scales import Scales
 from privet.terms.plan import Plan
+
+
+class LeafScale(NamedTuple):
+    """How G P times a reciprocal becomes a leaf value."""
+
+    drop: int
+    """The bits that G P loses."""
+    product_drop: int
+    """Those that the product loses."""
+    factor: Fraction
+    """What a reciprocal is multiplied with, between 1/2 and 1."""
+    ring: Ring
+    """The ring of leaf values: the scores', or just wide enough for them.
+
+    What a product loses and what is left of it share 64 bits, and scores of many rows would leave
+    too few to lose.
+    """
+
+    @classmethod
+    def of(cls, scales: Scales) -> LeafScale:
+        """Choose it."""
+        units, ring = scales.units, scales.score_ring
+        enough = ceil_log2(scales.largest_weight * scales.rate) + SCORE_BITS + 3
+        if units.wide and enough < ring.bits:
+            ring = integers_modulo(enough)
+        power = units.g_bits + scales.z_bits - units.h_bits - scales.y_bits
+        factor = scales.rate * Fraction(2) ** (SCORE_BITS - power)
+        factor /= scales.l2 * scales.ratio ** (scales.classes + 1)
+        product_drop = -ceil_log2(factor)
+        largest = scales.largest_weight * scales.product_limit * (1 << units.g_bits)
+        drop = max(0, ceil_log2(largest) + 1 - 36, product_drop - (64 - ring.bits))
+        return cls(drop, product_drop - drop, factor * Fraction(2) ** product_drop, ring)
+
+
+def weight_check(scales: Scales) -> tuple[int, int, Ring]:
+    """Return how |G| <= largest_weight y is checked: factors of y and G, and a ring for both."""
+    units = scales.units
+    power = units.g_bits - units.h_bits - scales.y_bits
+    weight = scales.largest_weight * Fraction(2) ** power
+    bits = 8 + max(0, ceil_log2(1 / weight))
+    of_y, of_g = int(weight * (1 << bits)), 1 << bits
+    largest = of_y * ((units.h_limit << scales.y_bits) + scales.l2) + of_g * units.g_limit
+    return of_y, of_g, integers_modulo(ceil_log2(largest) + 2)
 
 
 def leaf_values(
@@ -25,7 +73,7 @@ def leaf_values(
     sum_h: Share,
     residuals: list[Masked],
 ) -> Masked:
-    """Return the values of leaves, (K, 2^D), in the units and the ring of scores.
+    """Return the values of leaves, (K, 2^D), in the units of scores and a ring of their own.
 
     With constraints, both have D bits fewer: what is put in order is doubled at each level.
 
@@ -38,14 +86,14 @@ def leaf_values(
     m = normalised(runtime, scales, classes, h)
     numerator = step(runtime, classes, signed_lift(runtime, g), factors=scales.thresholds.factors)
     masked_m, masked_g, room = mask(runtime, m, numerator, _room(runtime, scales, g, h))
-    drop, product_drop, factor = scales.leaf_value
+    drop, product_drop, factor, ring = LeafScale.of(scales)
     z_share = reciprocal(runtime, scales, masked_m, scaled([factor]))
     what = f"leaf values of {float(scales.largest_weight * scales.rate):g} and more in size"
     (z,) = bounds.check(room, room.ring.bits, what, mask.later(z_share))
     factors = [signed_lift(runtime, masked_g, shift=drop), lift(runtime, z)]
     product = polynomial(runtime, factors, [(-1, (0, 1))])
     fewer = plan.params.depth if plan.monotone else 0
-    ring = integers_modulo(scales.score_ring.bits - fewer)
+    ring = integers_modulo(ring.bits - fewer)
     (values,) = bounds.settle(shrink.later(product, bits=[product_drop + fewer], rings=[ring]))
     return values
 
@@ -62,7 +110,14 @@ def _with_residuals_checked(
 
 def _room(runtime: Runtime, scales: Scales, g: Masked, h: Masked) -> Share:
     """Return by how much G and -G are within the largest weight times y: none is negative."""
-    of_y, of_g, ring = scales.weight_check
+    of_y, of_g, ring = weight_check(scales)
     y = lifted_y(runtime, scales, h, ring).share(runtime) * of_y
     size = signed_lift(runtime, g, ring=ring).share(runtime) * of_g
     return stack([y + size, y - size])
+
+
+def widened(runtime: Runtime, values: Masked, ring: Ring) -> Masked:
+    """Return leaf values over a ring of scores, masked again if that is a larger one."""
+    if values.ring is ring:
+        return values
+    return mask_one(runtime, signed_lift(runtime, values, ring=ring).share(runtime))

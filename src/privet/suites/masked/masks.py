@@ -34,11 +34,18 @@ def settle_masks(suite: type[Suite], plan: Plan, n_parties: int) -> Plan:
         return noisy
     if plan.params.masks == "uniform" or term or plan.n_samples <= _FEW_ROWS:
         return plan
+    effort, other = (_effort_if_any(suite, each, n_parties) for each in (noisy, plan))
+    if other is None:  # if lattice masks will not do, either, that is said of them
+        return noisy
+    return noisy if effort is not None and _WORTH * effort < other else plan
+
+
+def _effort_if_any(suite: type[Suite], plan: Plan, n_parties: int) -> float | None:
+    """Return what a training takes, or None if it cannot be had with these masks."""
     try:
-        effort, other = (_effort(suite, each, n_parties) for each in (noisy, plan))
-    except ParameterError:  # if uniform masks will not do, either, that is said of them
-        return plan
-    return noisy if _WORTH * effort < other else plan
+        return _effort(suite, plan, n_parties)
+    except ParameterError:
+        return None
 
 
 def _effort(suite: type[Suite], plan: Plan, n_parties: int) -> float:

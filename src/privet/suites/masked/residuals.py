@@ -56,20 +56,27 @@ def bounds_of_squares(plan: Plan, units: Units) -> list[tuple[int, int]]:
 
     With many rows the sum of such squares might not fit 64 bits, if residuals are as large as their
     ring lets them be. Then they are first shown to be smaller, by squares of fewer bits: if these
-    add up to no more than what is allowed, and what they may be off, the others fit.
+    add up to no more than what is allowed, and what they may be off, those of more bits fit.
     """
     if not plan.checks_squares:
         return []
     largest = plan.objective.largest_squares(plan.n_samples)
     assert largest is not None
     allowed = largest * units.stretch**2 * (1 << (2 * units.g_bits))
-    n = plan.n_drawn
+    n, fine = plan.n_drawn, units.g_bits - _FINE
     off = isqrt(n) + 1
-    fine = drop = units.g_bits - _FINE
     # What is beyond the signed numbers of a ring is lifted to three times their size, at most.
-    while n * ((3 << (units.g_ring.bits - 2) >> drop) + 2) ** 2 >= 1 << 63:
+    each = 3 << (units.g_ring.bits - 2)
+    drop = fine
+    while n * ((each >> drop) + 2) ** 2 >= 1 << 63:
         drop += 1
-    found = [(fine, (isqrt(int(allowed / (1 << (2 * fine)))) - off) ** 2)]
-    if drop > fine:
-        found.insert(0, (drop, (isqrt(int(allowed / (1 << (2 * drop)))) + 1 + off) ** 2))
-    return found
+    found = []
+    while drop > fine:
+        root = isqrt(int(allowed / (1 << (2 * drop)))) + 1 + off
+        found.append((drop, root**2))
+        # What squares that pass are the squares of, at most; it is off by as much again.
+        known = (root + 1 + off) << drop
+        drop = fine
+        while ((known >> drop) + 1 + off) ** 2 >= 1 << 63:
+            drop += 1
+    return [*found, (fine, (isqrt(int(allowed / (1 << (2 * fine)))) - off) ** 2)]

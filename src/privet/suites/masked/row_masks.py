@@ -14,7 +14,7 @@ from privet.arithmetic.rings import Ring, integers_modulo
 from privet.arithmetic.shares import Share
 from privet.gates.gate import Later
 from privet.gates.hide import hide
-from privet.gates.masked import Masked, Meanwhile, mask
+from privet.gates.masked import Masked, Meanwhile, mask, signed_lift
 from privet.gates.shrink import shrink
 from privet.gates.truncate import drop_bits
 from privet.runtime.runtime import Runtime
@@ -65,10 +65,10 @@ class RowMasks:
         """Mask derivatives that are to be summed with so many fraction bits, in such rings."""
         if self._lattice is None:
             return narrowed(self._runtime, derivatives, widths, meanwhile)
-        rows = [
-            drop_bits(self._runtime, x.share, x.bits - fraction, ring)
-            for x, (fraction, ring) in zip(derivatives, widths, strict=False)
-        ]
+        rows = []
+        for x, (fraction, ring) in zip(derivatives, widths, strict=False):
+            bits = max(x.bits, fraction)
+            rows.append(drop_bits(self._runtime, x.at(bits), bits - fraction, ring))
         return hide.later(*rows, lattice=self._lattice, meanwhile=meanwhile)
 
 
@@ -96,3 +96,13 @@ def in_units(runtime: Runtime, units: Units, derivative: int, sums: Share) -> Sh
     if derivative == 0:
         return drop_bits(runtime, sums, units.g_more, units.g_ring)
     return drop_bits(runtime, sums, units.h_more, units.h_ring)
+
+
+def lifted(
+    runtime: Runtime, masked: Sequence[Masked], widths: Sequence[tuple[int, Ring]]
+) -> list[SharedReal]:
+    """Return masked derivatives over Z64, with room for sums of any number of rows."""
+    return [
+        SharedReal(signed_lift(runtime, x).share(runtime), fraction)
+        for x, (fraction, _) in zip(masked, widths, strict=True)
+    ]

@@ -16,9 +16,9 @@ import numpy.typing as npt
 from privet.arithmetic.fixed_point import FixedPoint
 from privet.arithmetic.rings import Z64, Ring
 from privet.arithmetic.shares import Share
-from privet.gates.gate import Later, alone, together
+from privet.gates.gate import Later, together
 from privet.gates.indicators import publish
-from privet.gates.masked import Masked, mask
+from privet.gates.masked import Masked, mask, mask_one
 from privet.gates.sigmoid_series import SCORE_BITS
 from privet.runtime.runtime import Runtime
 from privet.suites.masked.bounds import Bounds
@@ -191,9 +191,13 @@ class OwnTableRows(TableRows):
 
     def split(self, level: int, test: Test) -> None:
         """Mask the outcomes, and the left children."""
-        (fails,) = alone(self._runtime, mask.later(self._samples.outcome(*test)))
+        fails = mask_one(self._runtime, self._samples.outcome(*test))
         self._samples.split(fails)
         self._samples.remember(fails)
+
+    def find_leaves(self, test: Test) -> None:
+        """Mask the outcomes of the last level's test, in an opening of their own."""
+        self._samples.remember(mask_one(self._runtime, self._samples.outcome(*test)))
 
     def split_last(self, level: int, test: Test, beside: Later[_Opened]) -> _Opened:
         """Mask the outcomes alone."""
@@ -204,7 +208,8 @@ class OwnTableRows(TableRows):
 
     def add_leaves(self, values: Masked) -> None:
         """Look every row's leaf up."""
-        self._rows.scores = self._rows.scores + self._samples.leaves(values)
+        ring = self._rows.scores.ring
+        self._rows.scores = self._rows.scores + self._samples.leaves(values, ring)
 
 
 def published_ring(scales: Scales) -> Ring:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from privet.arithmetic.lattice import Lattice
-from privet.arithmetic.rings import Z1
+from privet.arithmetic.rings import Z1, Ring
 from privet.arithmetic.shares import Elements, Share, stack
 from privet.arrays import Indices
 from privet.gates.gate import Later, alone
@@ -24,8 +24,9 @@ from privet.gates.polynomial import polynomial
 from privet.gates.sigmoid_series import LARGEST_SCORE, SCORE_BITS, sigmoid_series
 from privet.runtime.runtime import Runtime
 from privet.suites.masked.bounds import Bounds
+from privet.suites.masked.leaves import widened
 from privet.suites.masked.residuals import sums_of_squares
-from privet.suites.masked.row_masks import RowMasks, narrowed
+from privet.suites.masked.row_masks import RowMasks, lifted, narrowed
 from privet.suites.masked.scales import Scales
 from privet.suites.masked.weights import Weights
 from privet.suites.suite import OwnData
@@ -131,6 +132,10 @@ class Samples(Functions):
             )
             derivatives = [SharedReal(_rows(x.share), x.bits) for x in found if x is not None]
             if self._weights is None:
+                if units.lifts_rows:
+                    finer = units.unweighted
+                    masked = self._with_scores_checked(narrowed(runtime, derivatives, finer))
+                    derivatives = lifted(runtime, masked, finer)
                 opening = self._masks.narrowed(derivatives, units.rows, self._products.begin)
                 self._masked = self._with_scores_checked(opening)
                 self._residual = self._masked[0]
@@ -183,7 +188,7 @@ class Samples(Functions):
         The series is right for scores below 16 in size, which is to be checked.
         """
         assert score.bits == SCORE_BITS
-        bits = self._scales.sigmoid_bits
+        bits = self._scales.units.sigmoid_bits
         masked = mask_one(self._runtime, score.share)
         self._unchecked = masked + (LARGEST_SCORE << SCORE_BITS)
         both = sigmoid_series(self._runtime, masked, bits=bits)
@@ -192,33 +197,30 @@ class Samples(Functions):
     def squared_residuals(self) -> Share:
         """Return the sum of squared residuals, weighted if samples are, over Z64: (1,)."""
         runtime = self._runtime
-        lifted = [] if self._weights is None else [signed_lift(runtime, self._residual)]
-        lifted.append(signed_lift(runtime, self._masked[0], shift=self._scales.units.g_more))
-        return polynomial(runtime, lifted, [(1, (0, len(lifted) - 1))]).sum().reshape(1)
+        factors = [] if self._weights is None else [signed_lift(runtime, self._residual)]
+        factors.append(signed_lift(runtime, self._masked[0], shift=self._scales.units.g_more))
+        return polynomial(runtime, factors, [(1, (0, len(factors) - 1))]).sum().reshape(1)
 
     def checked_squares(self) -> list[Share]:
         """Return the sums of squares that must not be larger than units assume, if any."""
         return sums_of_squares(self._runtime, self._plan, self._scales.units, self._masked[0])
 
     def sums(self) -> Sums:
-        """Return the sums of the root, or of left children.
-
-        A right child is its parent less its left sibling, in what is public and in masks.
-        """
-        runtime, (g, h), parent = self._runtime, self._masked, self._nodes
+        """Return the sums of the root, or of left children."""
+        runtime, (g, h) = self._runtime, self._masked
         outputs, nodes, _ = g.shape
-        kept = parent is None and self._curvature is not None and not self._plan.draws
+        kept = self._nodes is None and self._curvature is not None and not self._plan.draws
         vectors = [g] if kept else [g, h]
         with runtime.step("histogram"):
             flat = [x.map(lambda a: a.reshape(outputs * nodes, -1)) for x in vectors]
             found = histogram(runtime, self._products, *flat)
         sums = [
-            (left.reshape(len(left), outputs, nodes), x.share(runtime).sum(2))
+            (
+                left.reshape(len(left), outputs, nodes),
+                x.map(lambda a: a.sum(2)).share(runtime),
+            )
             for left, x in zip(found, vectors, strict=True)
         ]
-        if parent is not None:
-            g, h = siblings(parent.g, g, axis=1), siblings(parent.h, h, axis=1)
-        self._nodes = _Nodes(g, h)
         return Sums(sums[0], sums[1] if len(sums) == 2 else None)
 
     def outcome(self, feature: int, bucket: int) -> Share:
@@ -232,12 +234,9 @@ class Samples(Functions):
         return owned_share(self._runtime, own, (self._shard.n_rows,), Z1)
 
     def split(self, fails: Masked) -> None:
-        """Split all nodes by the masked outcomes of their samples: left children are masked.
-
-        This is the one large opening of a level.
-        """
-        runtime, nodes = self._runtime, self._nodes
-        assert nodes is not None
+        """Split nodes by masked outcomes; mask left children, the one large opening of a level."""
+        runtime, nodes = self._runtime, self._all_nodes()
+        self._nodes, self._masked = nodes, []
         outputs, count, _ = nodes.g.shape
         flat = (x.map(lambda a: a.reshape(outputs * count, -1)) for x in nodes)
         left = keep(runtime, fails.map(lambda a: a[self._rows]), *flat)
@@ -246,15 +245,22 @@ class Samples(Functions):
             masked = self._masks.children(left, self._products.begin)
         self._masked = [x.map(lambda a: a.reshape(outputs, count, -1)) for x in masked]
 
+    def _all_nodes(self) -> _Nodes:
+        """Return the nodes of a level: a right child is its parent less its left sibling."""
+        if self._nodes is None:
+            return _Nodes(*self._masked)
+        pairs = zip(self._nodes, self._masked, strict=True)
+        return _Nodes(*(siblings(parent, left, axis=1) for parent, left in pairs))
+
     def remember(self, fails: Masked) -> None:
         """Remember the outcomes of a level, for leaf values to be looked up by."""
         self._outcomes.append(fails)
 
-    def leaves(self, values: Masked) -> Share:
-        """Return the values, (K, 2^D), of the leaves that rows reach: (K, n_rows)."""
+    def leaves(self, values: Masked, ring: Ring) -> Share:
+        """Return the values, (K, 2^D), of the leaves that rows reach: (K, n_rows), over a ring."""
         outcomes = combine(stack, *self._outcomes)
-        self._outcomes = []
-        return leaf_lookup(self._runtime, outcomes, values)
+        self._outcomes, self._nodes, self._masked = [], None, []  # they would be in the way
+        return leaf_lookup(self._runtime, outcomes, widened(self._runtime, values, ring))
 
 
 def _rows(x: Share) -> Share:

@@ -13,15 +13,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from math import isqrt
 
 from privet.arithmetic.exact import ceil_log2, floor_log2
 from privet.arithmetic.rings import Ring, integers_modulo
 from privet.errors import ParameterError
 from privet.gates.reciprocal_series import HIGH, LOW
 from privet.gates.sigmoid_series import LARGEST_SCORE, SCORE_BITS
-from privet.suites.masked.thresholds import Thresholds
-from privet.suites.masked.units import Units, l2_in_units, least_in_units
+from privet.suites.masked.coarse import WORD, CoarseSum, coarse_sums
+from privet.suites.masked.thresholds import Thresholds, l2_in_units, least_in_units
+from privet.suites.masked.units import Units
 from privet.terms.plan import Plan
 
 MOST_RATIO = 7
@@ -66,10 +66,22 @@ class Scales:
 
     @classmethod
     def of(cls, plan: Plan) -> Scales:
-        """Choose scales for a plan; raise ParameterError if none will do."""
+        """Choose scales for a plan; raise ParameterError if none will do.
+
+        Sums are narrow wherever that is enough, and otherwise wide, if masks are lattice ones.
+        """
+        try:
+            return cls._of(plan, Units.narrow(plan))
+        except ParameterError:
+            if not plan.errors:
+                raise
+        return cls._of(plan, Units.wide_ones(plan))
+
+    @classmethod
+    def _of(cls, plan: Plan, units: Units) -> Scales:
         objective, n_samples, params = plan.objective, plan.n_samples, plan.params
-        units = Units.of(plan)
-        y_bits, l2 = l2_in_units(Fraction(params.l2) * (1 << units.h_bits), units.h_limit)
+        l2_in_h = Fraction(params.l2) * (1 << units.h_bits)
+        y_bits, l2 = l2_in_units(l2_in_h, units.h_limit, units.largest_y)
         largest = (units.h_limit << y_bits) + l2
         classes = 0
         while (ratio := _root_above(Fraction(largest, l2), classes + 1)) > MOST_RATIO:
@@ -97,14 +109,26 @@ class Scales:
             sides=objective.outputs * params.leaves,
             rate=rate,
         )
-        wide = scales.product_limit * scales.score_limit > 1 << 44 or scales._coarse_bits[1] > 64
-        if largest >= 1 << 34 or wide:
+        if largest >= 2 * units.largest_y or not scales._squares_fit(plan):
             several = f" and {objective.outputs} classes" if objective.outputs > 1 else ""
             raise ParameterError(
                 f"l2: {params.l2:g} with {n_samples} samples{several} needs more bits than sums "
                 "have; bring them closer together"
+                + ("" if plan.errors else ", or use lattice masks")
             )
         return scales
+
+    def _squares_fit(self, plan: Plan) -> bool:
+        """Tell whether G keeps enough bits for G^2 P to tell scores apart.
+
+        So that the largest is below 2^62, a unit of G is 2^-31 of the root of it. That is at most
+        2^-9 with narrow sums, and 2^-27 of all samples with wide ones. Since all sums that matter
+        are a part of the samples, scores are as near to what they should be with more of them.
+        """
+        largest = self.product_limit * self.score_limit
+        if not self.units.wide:
+            return largest <= 1 << 44 and self._coarse[0] <= WORD
+        return largest <= (16 * plan.n_samples) ** 2 and (self.proven or self._coarse[0] <= WORD)
 
     # What y is compared with, and multiplied by.
 
@@ -193,7 +217,7 @@ class Scales:
     @property
     def square_drop(self) -> int:
         """How many bits of G^2 P are dropped before it is opened."""
-        largest = self.score_limit * self.product_limit * (1 << self.square_bits)
+        largest = self.score_limit * self.product_limit * Fraction(2) ** self.square_bits
         return max(0, ceil_log2(largest) - (SQUARE_BITS - 2))
 
     @property
@@ -209,36 +233,28 @@ class Scales:
         return most - (bits - 2), integers_modulo(bits)
 
     @property
-    def coarse(self) -> tuple[int, Ring, int]:
-        """How squares are checked not to pass what they are opened in.
+    def coarse(self) -> tuple[Ring, tuple[CoarseSum, ...]]:
+        """How squares are checked not to pass what they are opened in: a ring, and sums in it."""
+        bits, sums = self._coarse
+        return integers_modulo(bits), sums
 
-        As the bits that G loses, a ring that the sum of a cut's squares cannot leave then, and what
-        that sum must not pass. Nodes share no sample, so that the squares of an output add up to no
-        more than that of the largest sum; outputs have the same samples, so each may. G is off by
-        up to one unit; by Minkowski's inequality the root of the sum is off by that of the P's,
-        which is a quarter of it at most.
-        """
-        drop, bits = self._coarse_bits
-        most = self._opened_squares * Fraction(4) ** (self.units.g_bits - drop)
-        steps = self.sides * self.thresholds.normalising[0]
-        # The square of the difference of roots; twice their product to 2^-20, rounded up.
-        twice = Fraction(isqrt(int(4 * most * steps * (1 << 40))) + 1, 1 << 20)
-        return drop, integers_modulo(bits), int(most + steps - twice)
+    @cached_property
+    def _coarse(self) -> tuple[int, tuple[CoarseSum, ...]]:
+        """Return how many bits these sums cannot leave, whatever the data, and the sums."""
+        sums = coarse_sums(
+            self.units,
+            self.thresholds,
+            self._opened_squares,
+            common=self.ratio ** (2 * self.classes // 3),
+            sides=self.sides,
+            outputs=self.outputs,
+        )
+        return max(each.bits for each in sums), sums
 
     @property
     def _opened_squares(self) -> Fraction:
         """The largest sum of squares that what they are opened in holds."""
-        return Fraction(1 << (self.square_drop + SQUARE_BITS - 2), 1 << self.square_bits)
-
-    @property
-    def _coarse_bits(self) -> tuple[int, int]:
-        """The bits that G loses for the check of squares, and those that their sum needs then."""
-        units, largest_factor = self.units, self.thresholds.normalising[0]
-        wanted = floor_log2(self._opened_squares / (self.sides * largest_factor)) // 2 - 2
-        drop = min(wanted + units.g_bits, units.g_ring.bits - 2)
-        largest = (Fraction(units.g_limit) / Fraction(2) ** drop + 1) ** 2
-        most = self._opened_squares * Fraction(4) ** (units.g_bits - drop)
-        return drop, ceil_log2(max(most, self.outputs * largest * largest_factor)) + 2
+        return Fraction(2) ** (self.square_drop + SQUARE_BITS - 2 - self.square_bits)
 
     # Leaf values, in the units of scores.
 
@@ -249,46 +265,13 @@ class Scales:
             return integers_modulo(32)
         return integers_modulo(self.units.g_ring.bits + SCORE_BITS - self.units.g_bits)
 
-    @property
-    def sigmoid_bits(self) -> int:
-        """Fraction bits of the sigmoid: of 64 bits, those that go leave derivatives."""
-        sums = (self.units.g_ring, self.units.g_bits), (self.units.h_ring, self.units.h_bits)
-        return 64 - max(ring.bits - fraction for ring, fraction in sums)
-
-    @property
-    def leaf_value(self) -> tuple[int, int, Fraction]:
-        """How G P times a reciprocal becomes a leaf value.
-
-        As the bits that G P loses, those that the product loses, and what a reciprocal is
-        multiplied with, between 1/2 and 1.
-        """
-        units = self.units
-        power = units.g_bits + self.z_bits - units.h_bits - self.y_bits
-        factor = self.rate * Fraction(2) ** (SCORE_BITS - power)
-        factor /= self.l2 * self.ratio ** (self.classes + 1)
-        product_drop = -ceil_log2(factor)
-        fits = ceil_log2(self.largest_weight * self.product_limit * (1 << units.g_bits)) + 1 - 36
-        drop = max(0, fits, product_drop - (64 - self.score_ring.bits))
-        return drop, product_drop - drop, factor * Fraction(2) ** product_drop
-
-    @property
-    def weight_check(self) -> tuple[int, int, Ring]:
-        """How |G| <= largest_weight y is checked: factors of y and G, and a ring for both."""
-        units = self.units
-        power = units.g_bits - units.h_bits - self.y_bits
-        weight = self.largest_weight * Fraction(2) ** power
-        bits = 8 + max(0, ceil_log2(1 / weight))
-        of_y, of_g = int(weight * (1 << bits)), 1 << bits
-        largest = of_y * ((units.h_limit << self.y_bits) + self.l2) + of_g * units.g_limit
-        return of_y, of_g, integers_modulo(ceil_log2(largest) + 2)
-
     def numbers(self) -> list[object]:
         """Return all that is computed from the plan, for everybody to compare."""
         return [
             [str(value) for value in vars(self.units).values()],
             [self.y_bits, self.l2, str(self.thresholds), self.multiple, str(self.period)],
-            [self.z_drop, self.g_drop, self.square_drop, str(self.coarse), str(self.compared)],
-            [str(self.leaf_value), str(self.weight_check), self.score_ring.name],
+            [self.z_drop, self.g_drop, self.square_drop, str(self._coarse), str(self.compared)],
+            [self.score_ring.name],
         ]
 
 

@@ -4,32 +4,34 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Sequence
 from fractions import Fraction
 
 import numpy as np
 import numpy.typing as npt
 
-from privet.arithmetic.fixed_point import FixedPoint
-from privet.arithmetic.lattice import DEGREE, Lattice, SmallProducts
+from privet.arithmetic.lattice import Lattice, SmallProducts, degree_for
 from privet.arithmetic.limbs import LimbMatrix
-from privet.arithmetic.rings import Z1, Z64, RingArray
+from privet.arithmetic.rings import Z64, RingArray
 from privet.arithmetic.shares import Share
-from privet.arrays import FloatArray, IndexArray, Indices
+from privet.arrays import Indices
 from privet.errors import ParameterError
 from privet.gates.indicators import Published
 from privet.gates.masked import mask, mask_one, signed_lift
-from privet.gates.outcomes import leaf_lookup, owned_share
 from privet.gates.polynomial import polynomial
 from privet.gates.reciprocal_series import reciprocal_series
-from privet.gates.sigmoid_series import LARGEST_SCORE, SCORE_BITS, coefficients
+from privet.gates.rows import AT_ONCE
+from privet.gates.sigmoid_series import HARMONICS, LARGEST_SCORE, coefficients
 from privet.gates.softplus_series import softplus_coefficients
+from privet.runtime.orders import Head
 from privet.runtime.runtime import Runtime
 from privet.suites.masked import reasons
 from privet.suites.masked.bounds import Bounds
 from privet.suites.masked.candidates import candidate_features, handicaps
 from privet.suites.masked.cuts import Cuts
 from privet.suites.masked.gains import told_drop
-from privet.suites.masked.importances import mean_absolute
+from privet.suites.masked.inference import MaskedInference
+from privet.suites.masked.leaves import LeafScale, weight_check
 from privet.suites.masked.masks import settle_masks
 from privet.suites.masked.monotone import RiseScale, in_order
 from privet.suites.masked.reciprocal import scaled
@@ -37,34 +39,38 @@ from privet.suites.masked.residuals import squares_room
 from privet.suites.masked.row_masks import LASTING_SEED
 from privet.suites.masked.rows import OwnRows, Rows, TableRows, published_ring
 from privet.suites.masked.scales import Scales
+from privet.suites.masked.sharded import ShardedRows
 from privet.suites.masked.tournament import stages
 from privet.suites.masked.validation import LOSS_BITS, loss_of, mean_loss
-from privet.suites.suite import AppliedTests, Groups, OwnData, Reasons, Suite, TrainedTable
+from privet.suites.masked.worker import MaskedShardWorker
+from privet.suites.shard_worker import Keep, ShardWorker
+from privet.suites.suite import OwnData, TrainedTable
 from privet.terms.plan import Plan
+from privet.terms.shards import Shard
 
 _OF_A_MASK = 64
 """How many products take as long as the lattice masks of both derivatives of a row."""
 
 
-class MaskedSuite(Suite):
+class MaskedSuite(MaskedInference):
     """Training and inference on masked values."""
 
-    encoding = FixedPoint(SCORE_BITS)
     has_loss = True
     has_weights = True
     has_constraints = True
-    explains = True
     has_validation = True
     has_gain = True
     several_dealers = True
     publishes = True
+    has_shards = True
     cuts = ("rounded", "exact", "hidden")
 
-    def __init__(self, runtime: Runtime, plan: Plan, data: OwnData) -> None:
-        super().__init__(runtime, plan, data)
+    def __init__(
+        self, runtime: Runtime, plan: Plan, data: OwnData, workers: Sequence[Head] = ()
+    ) -> None:
+        super().__init__(runtime, plan, data, workers)
         self._scales = scales = Scales.of(plan)
-        (shard,) = plan.cut()
-        self._rows: Rows = OwnRows(runtime, plan, shard, scales, data)
+        self._rows = _rows_of(runtime, plan, scales, data, workers)
         self._cuts = Cuts(runtime, plan, scales, data.min_gain)
 
     @classmethod
@@ -101,35 +107,38 @@ class MaskedSuite(Suite):
         ring = published_ring(Scales.of(plan))
         if not plan.errors:
             return Published(ring, plan.n_samples)
-        return Published(ring, DEGREE, f"lattice {LASTING_SEED}")
+        return Published(ring, degree_for(ring.bits), f"lattice {LASTING_SEED}")
 
     @classmethod
     def memory(cls, plan: Plan) -> int:
         """Return the indicators', and what the widest level and the update of scores take.
 
-        Of a level, what is kept of every sample and node, and the dealt waves of every reciprocal
-        (as they are drawn, as the dealer sends them, and their sum): with many classes and few
-        samples these are more.
+        Of every sample, what is kept of nodes; or, of some at a time, the sigmoid's dealt waves, as
+        of every reciprocal of a level: with many classes and few samples these are more.
         """
         scales, cuts = Scales.of(plan), sum(candidate_features(plan)[0])
         if plan.errors:
-            indicators = SmallProducts.memory(cuts) + Lattice.memory(plan.n_samples)
+            bits = cls.published(plan).ring.bits
+            indicators = SmallProducts.memory(cuts, bits) + Lattice.memory(plan.n_samples, bits)
         else:
             indicators = LimbMatrix.memory(cuts, plan.n_samples)
             if plan.draws:  # those of a table, beside all
                 indicators += LimbMatrix.memory(_drawn_cuts(plan), plan.n_drawn)
-        vectors = (8 * plan.objective.outputs + 2) * plan.params.leaves
+        outputs = plan.objective.outputs
+        rows = (4 * outputs + 2) * plan.params.leaves * plan.n_rows
+        if not plan.objective.unit_curvature:
+            rows = max(rows, 4 * 2 * HARMONICS * outputs * min(plan.n_rows, AT_ONCE))
         waves = 3 * 2 * len(reciprocal_series(scales.ratio, scales.period).multiples)
         level = Z64.nbytes((waves, cuts * scales.sides))
         derived = reasons.memory(plan) if plan.explains else 0
-        return indicators + max(Z64.nbytes((vectors, plan.n_rows)) + level, derived)
+        return indicators + max(Z64.nbytes((rows,)) + level, derived)
 
     @classmethod
     def multiplications(cls, plan: Plan) -> int:
         """Return those of the indicators with the root's and all left children's derivatives."""
         cuts, vectors = _drawn_cuts(plan), plan.params.leaves * plan.objective.outputs
         if plan.errors:
-            return (cuts * DEGREE + _OF_A_MASK * plan.n_samples) * vectors
+            return (cuts * cls.published(plan).columns + _OF_A_MASK * plan.n_samples) * vectors
         return cuts * plan.n_drawn * vectors
 
     @classmethod
@@ -139,6 +148,7 @@ class MaskedSuite(Suite):
         series = reciprocal_series(scales.ratio, scales.period)
         return {
             "the scales": scales.numbers(),
+            "leaf values": [str(LeafScale.of(scales)), str(weight_check(scales))],
             "the sigmoid": coefficients(),
             "the reciprocal": [series.constant, series.sines, series.cosines],
             "ties": [scaled(handicaps(plan, first=first)).tolist() for first in (True, False)],
@@ -238,50 +248,21 @@ class MaskedSuite(Suite):
             self._rows.resume(scores)
 
     @classmethod
-    def infer(cls, runtime: Runtime, tests: AppliedTests, leaf_values: Share) -> Share:
-        """Return what tables add to the scores of every sample: one round.
+    def worker(
+        cls, runtime: Runtime, plan: Plan, shard: Shard, data: OwnData, keep: Keep | None
+    ) -> ShardWorker:
+        """Return whoever works on the rows of one shard."""
+        return MaskedShardWorker(runtime, plan, shard, data, keep)
 
-        1. Mask the outcomes of all tests and the leaf values of all tables.
-        2. Look every sample's leaf up in every table.
-        """
-        with runtime.step("infer"):
-            fails = owned_share(runtime, tests.fails, tests.shape, Z1)
-            outcomes, values = mask(runtime, fails, leaf_values)
-            found = [
-                leaf_lookup(runtime, outcomes[table], values[table])
-                for table in range(tests.shape[0])
-            ]
-            total = found[0]
-            for more in found[1:]:
-                total += more
-            return total
 
-    @classmethod
-    def derive_reasons(
-        cls, runtime: Runtime, leaf_values: Share, chances: Share, features: IndexArray | None
-    ) -> Reasons:
-        """Derive contributions at all leaves of all tables at once: 1 + D rounds."""
-        return reasons.derive(runtime, leaf_values, chances, features)
-
-    @classmethod
-    def infer_explained(
-        cls,
-        runtime: Runtime,
-        tests: AppliedTests,
-        leaf_values: Share,
-        contributions: Share,
-        groups: Groups,
-    ) -> tuple[Share, Share]:
-        """Return what tables add to scores, and what groups of tests contribute: one round."""
-        with runtime.step("infer"):
-            return reasons.look_up(runtime, tests, leaf_values, contributions, groups)
-
-    @classmethod
-    def mean_absolute(
-        cls, runtime: Runtime, contributions: Share, fraction_bits: int, keep_bits: int, to: int
-    ) -> FloatArray | None:
-        """Reveal the means of absolute contributions to one participant."""
-        return mean_absolute(runtime, contributions, fraction_bits, keep_bits, to)
+def _rows_of(
+    runtime: Runtime, plan: Plan, scales: Scales, data: OwnData, workers: Sequence[Head]
+) -> Rows:
+    """Return rows that are worked on here, or by workers, if they are in shards."""
+    if plan.shards > 1:
+        return ShardedRows(runtime, plan, workers)
+    (shard,) = plan.cut()
+    return OwnRows(runtime, plan, shard, scales, data)
 
 
 def _drawn_cuts(plan: Plan) -> int:

@@ -9,8 +9,14 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from dataclasses import dataclass
+from fractions import Fraction
+from math import ceil
 
+from privet.arithmetic.exact import nearest
+from privet.errors import ParameterError
 from privet.gates.threshold import usual_digits
+from privet.suites.masked.units import Units
+from privet.terms.plan import Plan
 
 _FEW_BITS = 6
 """A unit of 1/32 of l2 is fine enough for classes: reciprocals are right a little beyond them."""
@@ -80,3 +86,28 @@ class Thresholds:
             normalising = normalising[: place + 1] + normalising[place:]
         width = bits + 1 - drop
         return cls(tuple(values), width, drop, tuple(normalising), tuple(factors), noisy)
+
+
+def l2_in_units(l2: Fraction, h_limit: int, largest_y: int) -> tuple[int, int]:
+    """Return how many fraction bits y has beyond h's, and l2 in its units: exactly, if possible."""
+    best = (0, max(1, nearest(l2)))
+    for bits in range(29):
+        value = l2 * (1 << bits)
+        if (h_limit << bits) + value >= largest_y:
+            break
+        best = (bits, max(1, nearest(value)))
+        if value == best[1]:
+            break
+    return best
+
+
+def least_in_units(plan: Plan, units: Units) -> int:
+    """Return the least sum that counts: what rounding makes of one that does is no less."""
+    weight = Fraction(plan.params.min_child_weight)
+    most = plan.objective.largest_curvature * plan.n_samples
+    if weight > most:
+        raise ParameterError(
+            f"min_child_weight: {float(weight):g} is more than {plan.n_samples} rows add up to, "
+            f"{float(most):g} at most: use less"
+        )
+    return max(0, ceil(weight * (1 << units.h_bits)) - units.h_slack)

@@ -9,31 +9,31 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
-from math import ceil, isqrt
+from math import isqrt
 
-from privet.arithmetic.exact import ceil_log2, floor_log2, nearest
+from privet.arithmetic.exact import ceil_log2, floor_log2
+from privet.arithmetic.lattice import MOST_BITS as MOST_ROW_BITS
+from privet.arithmetic.lattice import SAFE_BITS
 from privet.arithmetic.rings import Ring, integers_modulo
 from privet.errors import ParameterError
 from privet.gates.sigmoid_series import SCORE_BITS
-from privet.suites.masked.noise import (
-    check_bits,
-    count_bits,
-    curvature_bits,
-    finer_bits,
-    most_noise,
-)
+from privet.suites.masked import noise
 from privet.terms.plan import Plan
 from privet.terms.weights import LARGEST_WEIGHT, WEIGHT_BITS
 
 MOST_BITS = 36
-"""Of sums: products with masked indicators are computed that far."""
-LEAST_FRACTION = 12
+"""Of narrow sums: products with uniformly masked indicators are computed that far."""
+LEAST_FRACTION, LEAST_WIDE_FRACTION = 12, 14
 _MOST_FRACTION = 20
+_USUAL_WIDE_H = 16  # fraction bits of wide sums of second derivatives, where there is room
 _FINER = 22  # fraction bits of derivatives before they are multiplied with weights
+_FINER_LIFTED = 26  # ... or lifted
+_FEWEST_OF_SIGMOID = 36  # with fewer, its waves are rounded more than what sums ask for
 _WORD, _COUNT = 32, 16  # a regression's rings are at least words, which need no packing
 # Rounding moves sums by a unit for every sample, at most.
 _SLACK = Fraction(99, 100)
-LARGEST_Y = 1 << 33
+LARGEST_Y, LARGEST_WIDE_Y = 1 << 33, 1 << 45
+"""What y, narrow or wide, stays below: with what it is multiplied with, it fits a word."""
 _MOST_DRAWN_FRACTION = 18  # leaves room for residuals of rows that are not drawn for long
 
 
@@ -61,6 +61,13 @@ class Units:
     g_more: int = 0
     """Fraction bits that rows have beyond sums: with lattice masks, some."""
     h_more: int = 0
+    wide: bool = False
+    """Whether sums have more than 36 bits, which lattice masks allow for."""
+
+    @property
+    def largest_y(self) -> int:
+        """What a sum of second derivatives and l2 stays below, in its own unit."""
+        return LARGEST_WIDE_Y if self.wide else LARGEST_Y
 
     @property
     def rows(self) -> tuple[tuple[int, Ring], tuple[int, Ring]]:
@@ -69,6 +76,33 @@ class Units:
             (self.g_bits + self.g_more, integers_modulo(self.g_ring.bits + self.g_more)),
             (self.h_bits + self.h_more, integers_modulo(self.h_ring.bits + self.h_more)),
         )
+
+    @property
+    def sigmoid_bits(self) -> int:
+        """Fraction bits of the sigmoid: of 64 bits, those that go leave derivatives."""
+        if self.lifts_rows:
+            return _FEWEST_OF_SIGMOID
+        return 64 - self._whole_bits
+
+    @property
+    def _whole_bits(self) -> int:
+        """How many bits sums have above the point."""
+        sums = (self.g_ring, self.g_bits), (self.h_ring, self.h_bits)
+        return max(ring.bits - fraction for ring, fraction in sums)
+
+    @property
+    def _finer_bits(self) -> int:
+        """Fraction bits of derivatives before they are multiplied with weights."""
+        return min(_FINER, 64 - WEIGHT_BITS - self._whole_bits)
+
+    @property
+    def lifts_rows(self) -> bool:
+        """Whether derivatives are masked once more, in rings just wide enough for each of them.
+
+        A share that bits are dropped from has room for sums above the point, and if these are of
+        very many rows, there is too little left below it for a classification's derivatives.
+        """
+        return self.wide and not self.counts and 64 - self._whole_bits < _FEWEST_OF_SIGMOID
 
     @property
     def weights(self) -> tuple[int, Ring]:
@@ -84,41 +118,26 @@ class Units:
         Each, not their sums: a classification's are at most 1 and 1/4.
         """
         if not self.counts:
-            return (_FINER, integers_modulo(_FINER + 3)), (_FINER, integers_modulo(_FINER + 2))
+            bits = _FINER_LIFTED if self.lifts_rows else self._finer_bits
+            return (bits, integers_modulo(bits + 3)), (bits, integers_modulo(bits + 2))
         more = min(4, SCORE_BITS - self.g_bits)
         finer = (self.g_bits + more, integers_modulo(self.g_ring.bits + more))
         return finer, finer
 
     @classmethod
-    def of(cls, plan: Plan) -> Units:
-        """Choose units for a plan; raise ParameterError if none will do."""
-        objective, n_samples, params = plan.objective, plan.n_samples, plan.params
-        bound = objective.largest_sum(
-            n_samples,
-            Fraction(params.l2),
-            params.leaves,
-            centred=params.base_score is None,
-            drawn=_weight_of_drawn(plan),
-        )
-        # Second derivatives are counted exactly, or weighed.
+    def narrow(cls, plan: Plan) -> Units:
+        """Choose units of sums of up to 36 bits; raise ParameterError if none will do."""
+        objective, n_samples = plan.objective, plan.n_samples
+        bound, wanted = _largest_sum(plan), _wanted_fraction(plan)
         counts = objective.unit_curvature
-        usual, size = (17, 1 << 14) if counts else (18, 24_000)
-        halvings = -(floor_log2(Fraction(n_samples, size)) // 2)
-        wanted = min(_MOST_FRACTION, usual + halvings)
         bits = min(MOST_BITS, ceil_log2(bound * (1 << wanted) / _SLACK) + 2)
         bits = max(bits, _WORD) if counts else bits
         g_bits = min(_MOST_FRACTION, floor_log2(_SLACK * (1 << (bits - 2)) / bound))
         if g_bits < LEAST_FRACTION:
             raise ParameterError(
                 f"protocol: masked sums gradients with at least {LEAST_FRACTION} fraction bits, "
-                f"and {n_samples} samples leave {g_bits}: use fewer samples"
+                f"and {n_samples} samples leave {g_bits}: use lattice masks, or fewer samples"
             )
-        if plan.checks_squares:
-            g_bits = min(g_bits, _MOST_DRAWN_FRACTION)
-            _check_reach(plan, Fraction(1 << (bits - 2), 1 << g_bits))
-        stretch = Fraction(1)
-        if objective.own_unit:
-            stretch = min(Fraction(2), _SLACK * (1 << (bits - 2 - g_bits)) / bound)
         # As many for second derivatives, or more, if l2 is small: what rounding makes of many tiny
         # ones must be small against it.
         h_bits = 0
@@ -128,28 +147,68 @@ class Units:
         if counts and plan.errors:
             h_bits = _bits_of_noisy_counts(plan, bits)
         if not counts:
-            noise = 64 * Fraction(isqrt(n_samples) + 1) / Fraction(params.l2)
             most = MOST_BITS - 2 - ceil_log2(objective.largest_curvature * n_samples)
-            h_bits = min(most, max(wanted, ceil_log2(noise)))
+            h_bits = min(most, max(wanted, ceil_log2(_rounding(plan))))
+        g_more = h_more = 0
+        if plan.errors:
+            g_more = noise.finer_bits(plan)
+            h_more = max(
+                0 if counts else noise.finer_bits(plan), noise.curvature_bits(plan) - h_bits
+            )
+        return cls._of(plan, bits, (g_bits, g_more), (h_bits, h_more), wide=False)
+
+    @classmethod
+    def wide_ones(cls, plan: Plan) -> Units:
+        """Choose units of wider sums, for lattice masks; raise ParameterError if none will do.
+
+        Rows have the bits that noise asks for, and these are what is sent for every node. So sums
+        have as many as are of use to scores and leaves.
+        """
+        assert plan.errors
+        g_bits = max(LEAST_WIDE_FRACTION, _wanted_fraction(plan))
+        bits = ceil_log2(_largest_sum(plan) * (1 << g_bits) / _SLACK) + 2
+        largest = plan.objective.largest_curvature * plan.n_samples
+        most = floor_log2(LARGEST_WIDE_Y / (largest + 1)) - 1
+        h_bits = max(noise.sum_bits(plan, most), min(most, _USUAL_WIDE_H))
+        g_more = max(noise.finer_bits(plan), noise.gradient_bits(plan) - g_bits)
+        rows = (
+            0 if plan.objective.unit_curvature else _wanted_fraction(plan) + noise.finer_bits(plan)
+        )
+        h_more = max(rows, noise.curvature_bits(plan), h_bits) - h_bits
+        return cls._of(plan, bits, (g_bits, g_more), (h_bits, h_more), wide=True)
+
+    @classmethod
+    def _of(
+        cls, plan: Plan, bits: int, of_g: tuple[int, int], of_h: tuple[int, int], *, wide: bool
+    ) -> Units:
+        """Return units of so many bits of sums, fraction bits of these, and more of rows."""
+        objective, n_samples, bound = plan.objective, plan.n_samples, _largest_sum(plan)
+        (g_bits, g_more), (h_bits, h_more) = of_g, of_h
+        counts = objective.unit_curvature
+        if plan.checks_squares:
+            g_bits = min(g_bits, _MOST_DRAWN_FRACTION)
+            _check_reach(plan, Fraction(1 << (bits - 2), 1 << g_bits))
+        stretch = Fraction(1)
+        if objective.own_unit:
+            stretch = min(Fraction(2), _SLACK * (1 << (bits - 2 - g_bits)) / bound)
         h_limit = int(objective.largest_curvature * n_samples * (1 << h_bits))
         if counts and plan.weighted:
             h_limit += n_samples  # what rounding may add to weights
         h_slack = 0 if counts else 8 * isqrt(n_samples) + 16
         g_limit = int(bound * stretch * (1 << g_bits)) + n_samples
-        g_more = h_more = 0
         if plan.errors:
-            g_more = min(finer_bits(plan), SCORE_BITS - g_bits)
-            h_more = max(0 if counts else finer_bits(plan), curvature_bits(plan) - h_bits)
-            h_slack = (most_noise(plan) >> h_more) + 1 + plan.errors
+            g_more = min(g_more, SCORE_BITS - g_bits)
+            h_slack = (noise.most_noise(plan) >> h_more) + 1 + plan.errors
             h_limit += h_slack
-            g_limit += (most_noise(plan) >> g_more) + 1 + plan.errors
+            g_limit += (noise.most_noise(plan) >> g_more) + 1 + plan.errors
         rounding = 0 if counts else n_samples + 2 * h_slack
         width = (h_limit + rounding).bit_length() + 1
-        if not counts:
+        if wide or not counts:
             bits = max(bits, width)  # the widest ring, though few rows may be drawn for a table
         if plan.errors:
-            check_bits(plan, max(bits + g_more, width + h_more))
-        return cls(
+            most = MOST_ROW_BITS if wide else min(SAFE_BITS.values())
+            noise.check_bits(plan, max(bits + g_more, width + h_more), most)
+        found = cls(
             g_bits=g_bits,
             g_ring=integers_modulo(bits),
             g_limit=g_limit,
@@ -161,20 +220,50 @@ class Units:
             counts=counts,
             g_more=g_more,
             h_more=h_more,
+            wide=wide,
         )
+        if plan.weighted and not counts:
+            _check_weights(plan, found._finer_bits)
+        return found
+
+
+def _largest_sum(plan: Plan) -> Fraction:
+    """Return what no sum of first derivatives is larger than."""
+    return plan.objective.largest_sum(
+        plan.n_samples,
+        Fraction(plan.params.l2),
+        plan.params.leaves,
+        centred=plan.params.base_score is None,
+        drawn=_weight_of_drawn(plan),
+    )
+
+
+def _wanted_fraction(plan: Plan) -> int:
+    """Return how many fraction bits first derivatives should have: the more rows, the fewer."""
+    usual, size = (17, 1 << 14) if plan.objective.unit_curvature else (18, 24_000)
+    return min(_MOST_FRACTION, usual - floor_log2(Fraction(plan.n_samples, size)) // 2)
 
 
 def _bits_of_noisy_counts(plan: Plan, g_width: int) -> int:
-    """Return the fraction bits of sums of counts that are noisy."""
+    """Return the fraction bits of narrow sums of counts that are noisy."""
     whole = ceil_log2(Fraction(plan.n_samples + 1))
     most = min(WEIGHT_BITS, g_width - 2 - whole, floor_log2(Fraction(LARGEST_Y)) - 1 - whole)
-    if most < count_bits(plan):
+    return noise.sum_bits(plan, most)
+
+
+def _rounding(plan: Plan) -> Fraction:
+    """Return how many units second derivatives of 1 need, for rounding to be little beside l2."""
+    return 64 * Fraction(isqrt(plan.n_samples) + 1) / Fraction(plan.params.l2)
+
+
+def _check_weights(plan: Plan, bits: int) -> None:
+    """Refuse weights of so many rows that derivatives would be rounded too much for them."""
+    if bits < _FINER and ceil_log2(_rounding(plan)) > bits:
         raise ParameterError(
-            f"masks: {plan.n_samples} samples leave lattice masks {most} bits below a count, and "
-            f"l2 {plan.params.l2:g} needs {count_bits(plan)}: use a larger l2, or uniform masks"
+            f"weights: {plan.n_samples} samples leave masked {bits} fraction bits for what is "
+            f"multiplied with weights, and l2 {plan.params.l2:g} needs "
+            f"{ceil_log2(_rounding(plan))}: use a larger l2, fewer samples, or no weights"
         )
-    # Two more than rounding needs: it moves sums by less than errors do.
-    return min(most, count_bits(plan) + 2)
 
 
 def _weight_of_drawn(plan: Plan) -> int | None:
@@ -199,28 +288,3 @@ def _check_reach(plan: Plan, signed: Fraction) -> None:
             f"{plan.params.learning_rate:g}, masked can train {most} tables at most, not "
             f"{plan.params.tables}: use fewer, a lower learning_rate, or no {plan.raises_squares}"
         )
-
-
-def l2_in_units(l2: Fraction, h_limit: int) -> tuple[int, int]:
-    """Return how many fraction bits y has beyond h's, and l2 in its units: exactly, if possible."""
-    best = (0, max(1, nearest(l2)))
-    for bits in range(29):
-        value = l2 * (1 << bits)
-        if (h_limit << bits) + value >= LARGEST_Y:
-            break
-        best = (bits, max(1, nearest(value)))
-        if value == best[1]:
-            break
-    return best
-
-
-def least_in_units(plan: Plan, units: Units) -> int:
-    """Return the least sum that counts: what rounding makes of one that does is no less."""
-    weight = Fraction(plan.params.min_child_weight)
-    most = plan.objective.largest_curvature * plan.n_samples
-    if weight > most:
-        raise ParameterError(
-            f"min_child_weight: {float(weight):g} is more than {plan.n_samples} rows add up to, "
-            f"{float(most):g} at most: use less"
-        )
-    return max(0, ceil(weight * (1 << units.h_bits)) - units.h_slack)

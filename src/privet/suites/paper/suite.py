@@ -5,12 +5,15 @@ Reference: the paper's Section V.A, Algorithm 2.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 
 from privet.arithmetic.rings import Z64
 from privet.arithmetic.shares import Share
 from privet.errors import ParameterError
+from privet.runtime.orders import Head
 from privet.runtime.runtime import Runtime
 from privet.suites.paper import sigmoid
 from privet.suites.paper.discretize import bucket_ends
@@ -34,8 +37,10 @@ class PaperSuite(Suite):
     encoding = FIXED
     one_output = True
 
-    def __init__(self, runtime: Runtime, plan: Plan, data: OwnData) -> None:
-        super().__init__(runtime, plan, data)
+    def __init__(
+        self, runtime: Runtime, plan: Plan, data: OwnData, workers: Sequence[Head] = ()
+    ) -> None:
+        super().__init__(runtime, plan, data, workers)
         self._columns = SortedColumns.of(data.buckets, plan.params.buckets)
 
     @classmethod
@@ -52,6 +57,7 @@ class PaperSuite(Suite):
                 "weighted": plan.weighted,
                 "explain": plan.explains,
                 "monotone": plan.monotone,
+                "shards": plan.shards > 1,
             },
         )
         some = "trains every table on all rows and features"

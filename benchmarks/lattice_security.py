@@ -1,0 +1,69 @@
+"""How hard the lattice masks' ring-LWE is, by the usual estimate of the primal attack.
+
+    python benchmarks/lattice_security.py
+
+The secret and the errors of m rows are a short vector of a lattice of dimension m + d + 1. It is
+found by block reduction (BKZ) once its part in the last block is shorter than what is expected
+there: the estimate of Alkim, Ducas, Poeppelmann and Schwabe (A New Hope, USENIX Security 2016),
+with secrets scaled to the errors' size, since they are smaller (Bai and Galbraith, 2014). A block
+of size b is taken to cost 2^(0.292 b), one call to a sieve and nothing else: core-SVP, which leaves
+out all that makes an attack dearer. That polynomials have a structure is not known to help.
+
+Beside it, the largest modulus that the tables of the homomorphic encryption standard (2018) allow
+for 128 bits of security with ternary secrets.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+
+from privet.arithmetic.lattice import ERROR_BITS, SAFE_BITS
+
+_SIEVING = 0.292
+_STANDARD = {2048: 54, 4096: 109}
+_ERROR = math.sqrt(ERROR_BITS / 4)
+_SECRET = math.sqrt(2 / 3)
+
+
+def block_size(degree: int, bits: int) -> int:
+    """Return the smallest block that finds the secret, whatever rows are taken."""
+    low, high = 60, 4 * degree
+    while low < high:
+        middle = (low + high) // 2
+        if any(_found(degree, bits, m, middle) for m in range(degree // 4, 3 * degree, 16)):
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+def _found(degree: int, bits: int, samples: int, block: int) -> bool:
+    """Tell whether blocks of that size find it from so many rows."""
+    dimension = samples + degree + 1
+    # As powers of two: the root Hermite factor, and what the lattice's volume is to each vector.
+    hermite = math.log2((math.pi * block) ** (1 / block) * block / (2 * math.pi * math.e))
+    hermite /= 2 * (block - 1)
+    volume = (samples * bits + degree * math.log2(_ERROR / _SECRET)) / dimension
+    short = math.log2(_ERROR * math.sqrt(block))
+    return short <= (2 * block - dimension - 1) * hermite + volume
+
+
+def main() -> int:
+    """Print the estimate for what is used, and for a few moduli beside it."""
+    print("degree  bits of modulus  block  bits of security  allowed by the standard")
+    for degree, most in SAFE_BITS.items():
+        for bits in sorted({most - 4, most, most + 4, 2 * most, _STANDARD[degree]}):
+            if bits > _STANDARD[degree]:
+                continue
+            block = block_size(degree, bits)
+            used = "  <- the most that is used" if bits == most else ""
+            print(
+                f"{degree:6}{bits:17}{block:7}{int(_SIEVING * block):18}"
+                f"{_STANDARD[degree]:25}{used}"
+            )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,73 @@
+"""The page on the endpoint of `privet serve`, from the document that every service has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from manual.markdown import table
+from privet.data.description import DataDescription
+from privet.data.encoder import Encoder
+from privet.data.kinds import Kind
+from privet.files.endpoint import Endpoint
+from privet.web.asked import Reader
+from privet.web.openapi import document
+
+
+def page() -> Iterator[str]:
+    """Yield the lines of the page."""
+    reader = Reader(
+        parts=("id",),
+        most_rows=Endpoint().most_rows,
+        explains=True,
+        described=DataDescription(path="table.csv"),
+        encoders=lambda: (Encoder("age", Kind("number")), Encoder("opened", Kind("date"))),
+    )
+    described = document(reader, Endpoint(token="token"), {"job": "churn"})  # noqa: S106
+    yield "# HTTP\n"
+    yield (
+        "What the recipient of predictions answers while `privet serve` runs. Every service has "
+        "the same as `/openapi.json`, for programs, and as the page `/docs`, with the columns of "
+        "its own rows; here these are `age` and `opened`. Where the endpoint has a token, all but "
+        "`/live` and `/ready` take `Authorization: Bearer TOKEN`. [The tutorial](../tutorial.md) "
+        "has examples; limits are in [party.toml](party.md#endpoint).\n"
+    )
+    for path, methods in described["paths"].items():
+        for method, operation in methods.items():
+            yield f"## {method.upper()} {path}\n"
+            yield f"{operation['summary']}.\n"
+            if "requestBody" in operation:
+                yield from _shape("asked", operation["requestBody"])
+            answers = operation["responses"]
+            yield from table(
+                ("answer", "when"),
+                [(code, answer["description"]) for code, answer in answers.items()],
+            )
+            if "content" in answers["200"]:
+                yield from _shape("told", answers["200"])
+                yield (
+                    'All other answers are `{"error": ...}`; a 404 also has `unknown`: ids, by who '
+                    "lacks them where that is known.\n"
+                )
+
+
+def _shape(word: str, body: dict[str, Any]) -> Iterator[str]:
+    """Yield what an object of JSON has, key by key."""
+    schema = body["content"]["application/json"]["schema"]
+    yield from table(
+        (word, "is", ""),
+        [
+            (f"`{name}`", _type(inner), inner.get("description", ""))
+            for name, inner in schema["properties"].items()
+        ],
+    )
+
+
+def _type(schema: dict[str, Any]) -> str:
+    kinds = schema.get("type", "any value")
+    if kinds == "array":
+        return f"list of {_type(schema['items'])}"
+    if kinds == "object" and "properties" in schema:
+        inner = (f"`{key}`: {_type(each)}" for key, each in schema["properties"].items())
+        return f"object with {'; '.join(inner)}"
+    return kinds if isinstance(kinds, str) else " or ".join(kinds)

@@ -1,0 +1,170 @@
+"""The pages of reference, each written from the code that it is about."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+from pydantic import BaseModel
+
+from manual import commands, http, python_names
+from manual.fields import Titles, section
+from manual.markdown import table, wrapped
+from privet import errors
+from privet.data.description import DataDescription
+from privet.federation import party_report
+from privet.federation.party_report import PartyReport
+from privet.files import job, party_file
+from privet.files.contacts import Contact, Participant
+from privet.files.dealers import DealerContact
+from privet.files.endpoint import Endpoint
+from privet.files.id_terms import IdTerms
+from privet.files.job import Job
+from privet.files.party_file import OwnDealer, PartyFile
+from privet.laboratory import comparison, report
+from privet.laboratory.comparison import Comparison
+from privet.laboratory.report import Report
+from privet.terms.params import Params
+
+FOLDER = Path(__file__).parents[1] / "docs" / "reference"
+_NOTE = "<!-- Written from the code by `python -m manual`. Change the code, not this page. -->\n"
+
+
+def pages() -> dict[str, str]:
+    """Return every page, by its file's name."""
+    return {name: wrapped([_NOTE, *map(_linked, lines())]) for name, lines in _PAGES.items()}
+
+
+def _linked(line: str) -> str:
+    """Make links of the documents that the code names."""
+    line = re.sub(r"\bdocs/(decisions/(\d{4})-[\w-]+\.md)", r"[decision \2](../\1)", line)
+    return line.replace("(SECURITY.md)", "([SECURITY.md](../../SECURITY.md))")
+
+
+def _job() -> Iterator[str]:
+    yield "# job.toml\n"
+    yield from _documented(job)
+    yield "Keys that stand by themselves come first; then the tables, `[params]` and so on.\n"
+    titles: Titles = {
+        Job: "The job",
+        Params: "`[params]`",
+        IdTerms: "`[ids]`",
+        Contact: "`[dealer]`",
+        DealerContact: "`[[dealers]]`",
+        Participant: "`[[participants]]`",
+    }
+    yield from section(Job, titles)
+    yield from section(Params, titles, skip=("task", "classes"))
+    for model in (IdTerms, Contact, DealerContact, Participant):
+        yield from section(model, titles)
+
+
+def _party() -> Iterator[str]:
+    yield "# party.toml\n"
+    yield from _documented(party_file)
+    titles: Titles = {
+        PartyFile: "The participant",
+        DataDescription: "`[data]`",
+        Endpoint: "`[endpoint]`",
+        OwnDealer: "`[dealer]`",
+    }
+    for model in titles:
+        yield from section(model, titles)
+    yield "What tables may be, with examples: [tables](../tables.md).\n"
+
+
+def _reports() -> Iterator[str]:
+    yield "# Reports\n"
+    yield (
+        "JSON objects, written by `--report FILE`. Keys may be added in later versions; none is "
+        "renamed.\n"
+    )
+    for title, model in (
+        ("A participant's: `privet train` and `privet predict`", PartyReport),
+        ("An experiment's: `privet simulate`", Report),
+        ("A comparison's: `privet simulate --compare`", Comparison),
+    ):
+        inner = _inside(model)
+        titles = {model: title, **{each: each.__name__ for each in inner}}
+        titles[Params] = "[`[params]`](job.md#params)"
+        yield from section(model, titles)
+        if model is not PartyReport:
+            inner = [each for each in inner if each.__module__ != party_report.__name__]
+        for each in inner:
+            if each is not Params:
+                yield from section(each, titles)
+
+
+def _inside(model: type[BaseModel]) -> list[type[BaseModel]]:
+    """Return the models that the fields of another are made of, in the order of the code."""
+    found = [
+        value
+        for module in (party_report, report, comparison)
+        for value in vars(module).values()
+        if inspect.isclass(value) and issubclass(value, BaseModel) and value is not model
+    ]
+    wanted: list[type[BaseModel]] = []
+    queue: list[type[BaseModel]] = [model]
+    while queue:
+        text = " ".join(str(field.annotation) for field in queue.pop().model_fields.values())
+        new = [m for m in found if f"{m.__module__}.{m.__name__}" in text and m not in wanted]
+        wanted += new
+        queue += new
+    return wanted
+
+
+def _exit_codes() -> Iterator[str]:
+    yield "# Exit codes\n"
+    yield (
+        "What a process of the command line returns. Its last line on stderr says why; with "
+        "`--log-format json` that is an object with the fields `event` (`done`, `error` or "
+        "`interrupted`), `code`, `error` (the kind below), `peer` (whom it blames) and `step` "
+        "(where in the protocol it happened); the last two are null where they are not known.\n"
+    )
+    kinds = [value for value in vars(errors).values() if inspect.isclass(value)]
+    own = [kind for kind in kinds if "exit_code" in vars(kind) and kind.exit_code > 1]
+    rows = [
+        ("0", "", "Done."),
+        ("1", "", "A bug of ours: please report it."),
+        ("2", "", "The command line could not be understood."),
+        *((str(kind.exit_code), f"`{kind.__name__}`", _first_words(kind)) for kind in own),
+        (str(errors.INTERRUPTED), "", "Interrupted, by Ctrl-C or SIGTERM."),
+    ]
+    yield from table(("code", "kind", "what it means"), sorted(rows, key=lambda row: int(row[0])))
+    yield "In Python all of them are a `PrivetError`:\n"
+    tree = (inspect.getdoc(errors) or "").split("\n\n")[1]
+    yield f"```text\n{textwrap.dedent(tree)}\n```"
+
+
+def _first_words(kind: type) -> str:
+    return " ".join((inspect.getdoc(kind) or "").split("\n\n")[0].split())
+
+
+def _documented(module: ModuleType) -> Iterator[str]:
+    """Yield what a module says of the file that it reads, with its example as TOML."""
+    text = inspect.getdoc(module) or ""
+    lines = text.splitlines()
+    inside = [number for number, line in enumerate(lines) if line.startswith("    ")]
+    before, example, after = (
+        lines[: inside[0]],
+        lines[inside[0] : inside[-1] + 1],
+        lines[inside[-1] + 1 :],
+    )
+    yield "\n".join(before)
+    yield "```toml\n" + textwrap.dedent("\n".join(example)) + "\n```"
+    yield "\n".join(after) + "\n"
+
+
+_PAGES = {
+    "job.md": _job,
+    "party.md": _party,
+    "commands.md": commands.page,
+    "exit-codes.md": _exit_codes,
+    "reports.md": _reports,
+    "http.md": http.page,
+    "python.md": python_names.page,
+}

@@ -1,0 +1,122 @@
+"""What a head tells a worker once it is there: whose group it is in, and what is trained on what.
+
+Of data it says where they are and how their owner reads them, never what they hold, but for
+thresholds and names of categories: these are the participant's own, and the worker is, too.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from pydantic import Field
+
+from privet.arrays import IndexArray
+from privet.boosting.federation import Federation
+from privet.boosting.model import Feature
+from privet.boosting.part import LabelUnit
+from privet.config import Checked
+from privet.federation.agreement import Agreement
+from privet.files.job import Job
+from privet.terms.plan import Plan
+from privet.transport.channel import Channel, Expected
+from privet.transport.mesh import Member
+
+
+class Place(Checked):
+    """Where a worker listens, and who it must prove to be."""
+
+    host: str
+    port: int
+    fingerprint: str = ""
+
+
+class Brief(Checked):
+    """What one worker is told."""
+
+    job: dict[str, Any]
+    name: str
+    """Whose worker it is: a participant's, or a dealer's."""
+    group: dict[str, Place]
+    """The workers of the same shard, by whose they are, in the order of the job."""
+    session: str
+    samples: int
+    features: list[tuple[str, str]]
+    """Names and owners; a dealer's worker knows no names."""
+    cut_counts: list[int] | None
+    monotone: list[int] | None
+    tables: int
+    """How many are trained already."""
+    run: str
+    """In which run they were, or this run's name."""
+    this_run: str
+    folder: str = ""
+    """Where checkpoints are kept."""
+    data: str = ""
+    """The digest of the participant's whole data."""
+    start: list[str] = Field(default_factory=list)
+    scale: str = ""
+    """The label's unit, at its holder: floating-point numbers in hexadecimal, so that none is
+    rounded."""
+    learned: dict[str, Any] = Field(default_factory=dict)
+    """What a participant has learned of its whole table, for a worker that reads its own rows."""
+    described: dict[str, Any] = Field(default_factory=dict)
+    """How the participant describes its table."""
+
+    @classmethod
+    def of(cls, job: Job, agreement: Agreement, name: str, **values: Any) -> Brief:
+        """Return what is the same for all workers of somebody."""
+        tables, run = agreement.stage
+        counts, signs = agreement.cut_counts, agreement.monotone
+        return cls(
+            job=job.model_dump(mode="json"),
+            name=name,
+            samples=agreement.samples,
+            features=[(feature.name, feature.owner) for feature in agreement.features],
+            cut_counts=None if counts is None else list(counts),
+            monotone=None if signs is None else list(signs),
+            tables=tables,
+            run=run,
+            this_run=agreement.run,
+            **values,
+        )
+
+    def unit(self) -> LabelUnit | None:
+        """Return the label's unit; None, to all but its holder."""
+        if not self.scale:
+            return None
+        start = tuple(float.fromhex(number) for number in self.start)
+        return LabelUnit(start, float.fromhex(self.scale))
+
+    def members(self) -> list[Member]:
+        """Return the group, as connecting takes it."""
+        return [Member(n, p.host, p.port, p.fingerprint) for n, p in self.group.items()]
+
+    def training(self) -> tuple[Federation, Plan]:
+        """Return what is trained."""
+        features = tuple(Feature(name, owner) for name, owner in self.features)
+        counts = None if self.cut_counts is None else tuple(self.cut_counts)
+        signs = None if self.monotone is None else tuple(self.monotone)
+        federation = Job.parse(self.job).federation(features, counts, signs)
+        return federation, federation.plan(self.samples)
+
+
+def unit_fields(unit: LabelUnit | None) -> dict[str, Any]:
+    """Return the fields of a brief that hold a label's unit."""
+    if unit is None:
+        return {}
+    return {"start": [float(x).hex() for x in unit.start], "scale": float(unit.scale).hex()}
+
+
+def send_rows(channel: Channel, worker: str, rows: IndexArray | None) -> None:
+    """Tell a worker which rows of the table are its own, if it is to read them."""
+    numbers = np.empty(0, dtype=np.uint64) if rows is None else rows.astype(np.uint64)
+    channel.send(worker, np.array([len(numbers)], dtype=np.uint64))
+    channel.send(worker, numbers)
+
+
+def receive_rows(channel: Channel, head: str) -> IndexArray:
+    """Return which rows of the table are ours."""
+    (count,) = channel.receive(head, Expected(np.dtype(np.uint64), (1,)))
+    rows = channel.receive(head, Expected(np.dtype(np.uint64), (int(count),)))
+    return rows.astype(np.intp)

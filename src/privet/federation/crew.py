@@ -1,0 +1,161 @@
+"""A head's workers: called, met, vouched for, and told what to do.
+
+Every head, a participant's or a dealer's, calls its own workers, wherever it likes. The heads swap
+on their own channel where workers listen and what they must prove to be: so nobody else's worker
+gets into a group.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from privet.arrays import IndexArray
+from privet.boosting.shards import dismiss
+from privet.errors import PeerError, PeerMisbehavedError, PrivetError
+from privet.federation.brief import Brief, Place, send_rows
+from privet.federation.differences import parse
+from privet.federation.engines import Engine
+from privet.federation.events import Event
+from privet.federation.session import Seat
+from privet.federation.summons import HEAD, Summons, make_identity, worker_name
+from privet.files.cluster import Cluster
+from privet.files.contacts import parse_address
+from privet.runtime.meter import Meter
+from privet.runtime.orders import Head
+from privet.transport import messages
+from privet.transport.channel import Channel
+from privet.transport.greeting import SESSION_BYTES
+from privet.transport.mesh import Member, connect, listen
+from privet.transport.sockets import SocketChannel
+
+_WAIT = 60.0
+"""Seconds for workers to reach their head, and each other."""
+_SOON = 0.5
+"""Seconds for a worker to say why it failed, when others have found that it did."""
+
+
+@dataclass
+class Crew:
+    """The workers of one role."""
+
+    workers: list[Head]
+    """Our end of the channel to each of them."""
+    meters: list[Meter] = field(default_factory=list)
+    """What each of them has metered, once they are dismissed."""
+
+
+@contextlib.contextmanager
+def gathered(
+    seat: Seat,
+    channel: Channel,
+    run: str,
+    cluster: Cluster,
+    engine: Engine,
+    brief: Callable[[dict[str, Place], str], Brief],
+    rows: Callable[[int], IndexArray | None],
+) -> Iterator[Crew]:
+    """Yield our workers, once they are told which groups they are in.
+
+    `brief` makes what a worker is told, of its group and session, and `rows` says which rows of our
+    table are those of a shard. When we are done workers are dismissed; after a failure, they find
+    that we are gone.
+    """
+    shards = range(seat.job.shards)
+    door = parse_address(cluster.door, lowest=0) if cluster.door else (seat.host, 0)
+    with (
+        tempfile.TemporaryDirectory(prefix="privet-head-") as folder,
+        listen(*door) as listener,
+        engine,
+    ):
+        ours, _, _ = make_identity(HEAD, Path(folder))
+        head = Member(HEAD, door[0], listener.getsockname()[1], ours.fingerprint)
+        session = _session(run, seat.name)
+        summonses, members = list[Summons](), [head]
+        for shard in shards:
+            made, key, certificate = make_identity(worker_name(shard), Path(folder))
+            members.append(Member(worker_name(shard), "", 0, made.fingerprint))
+            summonses.append(
+                Summons(
+                    shard=shard,
+                    head=head,
+                    session=session,
+                    key=key,
+                    certificate=certificate,
+                    host=seat.host if cluster.scheduler is None else "0.0.0.0",  # noqa: S104
+                    advertise=cluster.advertise or _advertised(seat, cluster),
+                    ports=cluster.ports,
+                    wait=_WAIT,
+                )
+            )
+        engine.place(summonses)
+        links = connect(HEAD, members, listener, session=session, identity=ours, timeout=_WAIT)
+        with SocketChannel(HEAD, links) as to_workers:
+            to_workers.where = lambda: channel.where()
+            places = [
+                parse(Place, member.name, messages.receive(to_workers, member.name)).model_copy(
+                    update={"fingerprint": member.fingerprint}
+                )
+                for member in members[1:]
+            ]
+            groups = _swap_places(channel, seat, places)
+            for shard in shards:
+                told = brief(groups[shard], _session(run, f"shard {shard}").hex())
+                content = told.model_dump_json().encode()
+                messages.send(to_workers, [worker_name(shard)], content)
+                send_rows(to_workers, worker_name(shard), rows(shard))
+            text = f"{len(shards)} workers, in {engine.where}"
+            seat.tell(Event("workers", text, {"workers": len(shards), "where": engine.where}))
+            workers = [Head(to_workers, worker_name(shard), shard) for shard in shards]
+            crew = Crew(workers)
+            try:
+                yield crew
+            except PeerError as error:
+                raise _reason(workers, error) from None
+            dismiss(workers)
+            crew.meters = [worker.last_answer() for worker in workers]
+
+
+def _reason(workers: list[Head], error: PeerError) -> PrivetError:
+    """Return what one of our own workers failed of, rather than what others made of that."""
+    until = time.monotonic() + _SOON
+    while time.monotonic() < until:
+        for worker in workers:
+            if (failure := worker.failure()) is not None:
+                return failure
+        time.sleep(_SOON / 20)
+    return error
+
+
+def _advertised(seat: Seat, cluster: Cluster) -> str:
+    """Return the host under which workers are reached, if they are on this machine."""
+    if cluster.scheduler is not None:
+        return ""
+    return parse_address(seat.job.contact(seat.name).address)[0]
+
+
+def _swap_places(channel: Channel, seat: Seat, own: list[Place]) -> list[dict[str, Place]]:
+    """Return the group of each shard, in the order of the job."""
+    content = json.dumps([place.model_dump() for place in own]).encode()
+    received = messages.swap(channel, dict.fromkeys(channel.peers, content))
+    told = {seat.name: own}
+    for peer, message in received.items():
+        try:
+            places = [Place.model_validate(each) for each in json.loads(message)]
+        except (ValueError, TypeError):
+            raise PeerMisbehavedError(peer, "stated workers that are none") from None
+        if len(places) != len(own):
+            raise PeerMisbehavedError(peer, f"stated {len(places)} workers for {len(own)} shards")
+        told[peer] = places
+    order = [member.name for member in seat.job.members()]
+    return [{name: told[name][shard] for name in order} for shard in range(len(own))]
+
+
+def _session(run: str, what: str) -> bytes:
+    return hashlib.sha256(f"{run} {what}".encode()).digest()[:SESSION_BYTES]

@@ -1,0 +1,198 @@
+"""Engines: where the workers of somebody are, as threads, processes, or tasks of Dask.
+
+An engine places tasks, each with the summonses of one or more workers, and that is all: whatever
+workers and heads have to say to each other goes over their own channels. A task that has begun must
+never be run again by an engine, since it took part in a dealing; if one is, its head is not there
+for it any more.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import signal
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+from typing_extensions import Self
+
+from privet.errors import UnavailableError
+from privet.federation.summons import Summons
+from privet.federation.worker import Load, work_on_all
+from privet.files.cluster import Cluster
+
+_ENDING = 5.0  # seconds for workers whose head has gone to find that out
+
+
+class Engine(ABC):
+    """Something that runs workers."""
+
+    @property
+    @abstractmethod
+    def where(self) -> str:
+        """Where they are, in words."""
+
+    @abstractmethod
+    def place(self, summonses: Sequence[Summons]) -> None:
+        """Start workers, without waiting for them."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """End whatever is left of them, when their head has gone."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class Threads(Engine):
+    """Threads of this process, which have their rows from it."""
+
+    def __init__(self, load: Load) -> None:
+        self._load = load
+        self._threads: list[threading.Thread] = []
+
+    @property
+    def where(self) -> str:
+        """Here."""
+        return "threads of this process"
+
+    def place(self, summonses: Sequence[Summons]) -> None:
+        """Start a thread for every worker."""
+        for each in summonses:
+            thread = threading.Thread(target=work_on_all, args=([each], self._load), daemon=True)
+            thread.start()
+            self._threads.append(thread)
+
+    def close(self) -> None:
+        """Wait for them a moment."""
+        for thread in self._threads:
+            thread.join(_ENDING)
+
+
+class Processes(Engine):
+    """Processes on this machine, each for as many workers as are its share."""
+
+    def __init__(self, count: int, load: Load) -> None:
+        self._count = count
+        self._load = load
+        self._processes: list[multiprocessing.process.BaseProcess] = []
+
+    @property
+    def where(self) -> str:
+        """On this machine."""
+        return f"{self._count} processes on this machine"
+
+    def place(self, summonses: Sequence[Summons]) -> None:
+        """Start processes that have nothing of ours but summonses."""
+        context = multiprocessing.get_context("spawn")
+        for batch in spread(summonses, self._count):
+            process = context.Process(target=_in_process, args=(batch, self._load), daemon=True)
+            process.start()
+            self._processes.append(process)
+
+    def close(self) -> None:
+        """Wait for them a moment, and end them."""
+        for process in self._processes:
+            process.join(_ENDING)
+            if process.is_alive():
+                process.kill()
+                process.join()
+
+
+def _in_process(summonses: Sequence[Summons], load: Load) -> None:
+    """Work in a process of our own, which ends with its head: Ctrl-C is the head's to hear."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    work_on_all(summonses, load)
+
+
+class Dask(Engine):
+    """Workers of a Dask cluster, each with a task for as many of ours as are its share."""
+
+    def __init__(self, cluster: Cluster, load: Load) -> None:
+        try:
+            from distributed import Client
+        except ImportError:
+            raise UnavailableError(
+                "cluster.scheduler: needs Dask: install it with pip install 'privet[cluster]'"
+            ) from None
+        self._cluster = cluster
+        self._load = load
+        self._tasks: list[Any] = []
+        try:
+            self._client = Client(
+                cluster.scheduler,
+                security=_security(cluster),
+                timeout=10,
+                set_as_default=False,
+                name="privet",
+            )
+        except (OSError, ValueError, TypeError) as error:
+            raise UnavailableError(
+                f"cluster.scheduler: no Dask scheduler at {cluster.scheduler}: {error}"
+            ) from None
+
+    @property
+    def where(self) -> str:
+        """At the scheduler's."""
+        return f"Dask workers of {self._cluster.scheduler}"
+
+    def place(self, summonses: Sequence[Summons]) -> None:
+        """Submit as many tasks as there are Dask workers, one to each, to be run once."""
+        workers = sorted(self._client.scheduler_info(n_workers=-1)["workers"])
+        if not workers:
+            raise UnavailableError(
+                f"cluster.scheduler: {self._cluster.scheduler} has no workers: start some"
+            )
+        for batch, worker in zip(spread(summonses, len(workers)), workers, strict=False):
+            task = self._client.submit(
+                work_on_all,
+                batch,
+                self._load,
+                workers=[worker],
+                allow_other_workers=False,
+                pure=False,
+                retries=0,
+            )
+            self._tasks.append(task)
+
+    def close(self) -> None:
+        """Cancel tasks, and leave the scheduler."""
+        with contextlib.suppress(Exception):  # it may have gone, which is no news any more
+            self._client.cancel(self._tasks)
+            self._client.close(timeout=_ENDING)
+
+
+def _security(cluster: Cluster) -> Any:
+    """Return how the scheduler is to prove who it is, and we to it."""
+    from distributed.security import Security
+
+    if cluster.ca is None:
+        return None
+    return Security(
+        tls_ca_file=cluster.ca,
+        tls_client_cert=cluster.certificate,
+        tls_client_key=cluster.key,
+        require_encryption=True,
+    )
+
+
+def spread(summonses: Sequence[Summons], count: int) -> list[list[Summons]]:
+    """Return batches, at most so many, whose sizes differ by one at most."""
+    return [batch for k in range(count) if (batch := list(summonses[k::count]))]
+
+
+def engine_of(cluster: Cluster, here: Load, elsewhere: Load) -> Engine:
+    """Return the engine that somebody has chosen.
+
+    Workers in this process get their rows from it, others read them where they are.
+    """
+    if cluster.scheduler is not None:
+        return Dask(cluster, elsewhere)
+    if cluster.local is not None:
+        return Processes(cluster.local, elsewhere)
+    return Threads(here)

@@ -1,0 +1,151 @@
+"""What a worker does: it reaches its head, meets its group, and carries out orders."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from privet.arrays import IndexArray
+from privet.boosting.federation import PartyData
+from privet.boosting.shards import train_shard
+from privet.errors import UnavailableError
+from privet.federation.brief import Brief, Place, receive_rows
+from privet.federation.differences import parse
+from privet.federation.summons import HEAD, Summons
+from privet.files.job import Job
+from privet.files.shard_scores import ShardScores
+from privet.runtime.meter import Meter
+from privet.runtime.orders import Worker
+from privet.runtime.roles import run_dealer, run_party
+from privet.runtime.runtime import Runtime
+from privet.transport import messages
+from privet.transport.identity import Identity
+from privet.transport.mesh import Member, connect, listen
+from privet.transport.sockets import SocketChannel
+
+Load = Callable[[Brief, int, IndexArray], PartyData]
+"""Returns what a participant's worker trains on: by a shard's number, and its rows of the table."""
+
+
+def work_on_all(summonses: Sequence[Summons], load: Load) -> None:
+    """Work on several shards at once, in threads: what one task of an engine does."""
+    threads = [
+        threading.Thread(target=_quietly, args=(each, load), daemon=True) for each in summonses
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def _quietly(summons: Summons, load: Load) -> None:
+    """Work, and leave it to the head to say what went wrong: it is told."""
+    with contextlib.suppress(Exception):
+        work(summons, load)
+
+
+def work(summons: Summons, load: Load) -> None:
+    """Work on one shard, until the head has no more to do, or somebody is lost."""
+    with (
+        summons.identity() as identity,
+        _listening(summons.host, summons.ports) as listener,
+        _link(summons, identity) as link,
+    ):
+        port = listener.getsockname()[1]
+        place = Place(host=summons.advertise or socket.getfqdn(), port=port)
+        messages.send(link, [HEAD], place.model_dump_json().encode())
+        brief = parse(Brief, HEAD, messages.receive(link, HEAD))
+        rows = receive_rows(link, HEAD)
+        orders = Worker(link, HEAD)
+        where: list[Runtime] = []
+        try:
+            data = None
+            if brief.name in Job.parse(brief.job).names:
+                data = load(brief, summons.shard, rows)
+            links = connect(
+                brief.name,
+                brief.members(),
+                listener,
+                session=bytes.fromhex(brief.session),
+                identity=identity,
+                timeout=summons.wait,
+            )
+            listener.close()
+            channel = SocketChannel(brief.name, links)
+            meter = _train(brief, summons.shard, data, channel, orders, where)
+        except BaseException as error:
+            step = where[0].step_name if where else "start"
+            orders.failed(error, step)
+            link.leave()  # so that our head hears it, whatever it does now
+            raise
+        orders.ended(meter)
+
+
+def _link(summons: Summons, identity: Identity) -> SocketChannel:
+    """Return the channel to our head."""
+    us = Member(summons.name, "", 0, identity.fingerprint)
+    with listen() as nobody_calls:
+        links = connect(
+            summons.name,
+            [summons.head, us],
+            nobody_calls,
+            session=summons.session,
+            identity=identity,
+            timeout=summons.wait,
+        )
+    return SocketChannel(summons.name, links)
+
+
+def _listening(host: str, ports: tuple[int, int] | None) -> socket.socket:
+    """Return a socket that listens on any port that we may use."""
+    for port in range(ports[0], ports[1] + 1) if ports else [0]:
+        with contextlib.suppress(UnavailableError):
+            return listen(host, port)
+    which = f"ports {ports[0]} to {ports[1]}" if ports else "any port"
+    raise UnavailableError(f"cannot listen on {host} at {which}")
+
+
+def _train(
+    brief: Brief,
+    shard: int,
+    data: PartyData | None,
+    channel: SocketChannel,
+    orders: Worker,
+    where: list[Runtime],
+) -> Meter:
+    """Take part in a training, in our shard's group; return what was metered."""
+    job = Job.parse(brief.job)
+    federation, plan = brief.training()
+    scores = ShardScores(Path(brief.folder), job.digest, brief.data, shard)
+
+    def keep(tables: int, values: npt.NDArray[np.uint64]) -> None:
+        scores.save(tables, brief.this_run, values)
+
+    def program(runtime: Runtime, own: PartyData | None) -> None:
+        where.append(runtime)
+        earlier = None
+        if own is not None and brief.tables:
+            earlier = scores.load(brief.tables, brief.run)
+        train_shard(
+            runtime,
+            federation,
+            plan,
+            plan.cut()[shard],
+            own,
+            brief.unit(),
+            orders,
+            scores=earlier,
+            keep=None if own is None else keep,
+        )
+
+    names, dealers = job.names, job.dealer_names
+    if data is None:
+        return run_dealer(program, names, channel, dealers).meter
+    index = names.index(brief.name)
+    return run_party(program, index, names, data, channel, dealers=dealers).meter

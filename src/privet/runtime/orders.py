@@ -1,0 +1,178 @@
+"""What a head has its workers do, one order after the other, and what they answer.
+
+Rows in shards are worked on by workers. Each is in a group of its own, with those of the other
+participants and a stream of the dealers; its head tells it what to do, and gets shares. Between the
+two there is a channel of their own.
+
+An order is a message that names it, its numbers and the shares that come with it, which follow. An
+answer begins with a status. After a failure it is the last one, and says whose failure it was.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from privet.arithmetic.rings import integers_modulo
+from privet.arithmetic.shares import Elements, Share
+from privet.errors import (
+    CorrelationError,
+    DataError,
+    ModelError,
+    ParameterError,
+    PeerError,
+    PeerLostError,
+    PeerMisbehavedError,
+    PeerSilentError,
+    PrivetError,
+    ResultError,
+    UnavailableError,
+)
+from privet.runtime.letters import Letter
+from privet.runtime.meter import Meter
+from privet.transport import messages
+from privet.transport.channel import Channel, Expected
+
+END = "end"
+"""The last order."""
+_STATUS = Expected(np.dtype(np.uint8), (1,))
+_DONE, _FAILED = 0, 1
+_OWN = {
+    kind.__name__: kind
+    for kind in (
+        *(ParameterError, DataError, ModelError),
+        *(UnavailableError, CorrelationError, ResultError),
+    )
+}
+_PEERS = {kind.__name__: kind for kind in (PeerLostError, PeerSilentError, PeerMisbehavedError)}
+"""What goes wrong at a worker goes wrong at its head, and is said so."""
+
+
+@dataclass(frozen=True, repr=False)
+class Order:
+    """Something to be done."""
+
+    name: str
+    numbers: tuple[int, ...] = ()
+    shares: tuple[Share, ...] = field(default=())
+
+
+class Head:
+    """A head's end of the channel to one of its workers."""
+
+    def __init__(self, channel: Channel, worker: str, shard: int) -> None:
+        self.channel = channel
+        self._worker = worker
+        self._shard = shard
+
+    def give(self, order: Order) -> None:
+        """Have something done; sending does not wait for it."""
+        shares = [[x.ring.bits, list(x.shape), x.known] for x in order.shares]
+        content = {"order": order.name, "numbers": list(order.numbers), "shares": shares}
+        messages.send(self.channel, [self._worker], json.dumps(content).encode())
+        for share in order.shares:
+            if share.known:
+                letter = Letter.of(share.ring, share.shape)
+                self.channel.send(self._worker, letter.write([share.part]))
+
+    def answer(self, expected: Sequence[Elements]) -> list[Share]:
+        """Return the shares that were asked for; raise what went wrong at the worker."""
+        status = int(self.channel.receive(self._worker, _STATUS)[0])
+        if status != _DONE:
+            raise self._failure(messages.receive(self.channel, self._worker))
+        found = []
+        for due in expected:
+            letter = Letter.of(due.ring, due.shape)
+            (part,) = letter.read(self.channel.receive(self._worker, letter.kind))
+            found.append(Share(part.reshape(due.shape), due.ring))
+        return found
+
+    def failure(self) -> PrivetError | None:
+        """Return what went wrong at the worker, if that is what it says next; without waiting."""
+        if not self.channel.has_come(self._worker):
+            return None
+        with contextlib.suppress(PeerError):
+            if int(self.channel.receive(self._worker, _STATUS)[0]) == _FAILED:
+                return self._failure(messages.receive(self.channel, self._worker))
+        return None
+
+    def last_answer(self) -> Meter:
+        """Wait until a worker that was dismissed is done; return what it has metered."""
+        self.answer([])
+        try:
+            return Meter.unpacked(json.loads(messages.receive(self.channel, self._worker)))
+        except (ValueError, KeyError, TypeError, AttributeError):
+            raise PeerMisbehavedError(self._worker, "ended without its meter") from None
+
+    def _failure(self, content: bytes) -> PrivetError:
+        """Return what a worker says that went wrong, as if it had happened to us."""
+        try:
+            told = {key: str(value) for key, value in json.loads(content).items()}
+            kind, peer, problem, step = (told[k] for k in ("kind", "peer", "problem", "step"))
+        except (ValueError, KeyError, AttributeError):
+            return PeerMisbehavedError(self._worker, "failed, and did not say how")
+        error: PrivetError
+        if kind in _OWN:
+            error = _OWN[kind](f"in shard {self._shard + 1}: {problem}")
+            error.note_step(step)
+            return error
+        problem = f"{problem} (in shard {self._shard + 1})"
+        return _PEERS.get(kind, PeerLostError)(peer or self._worker, problem, step)
+
+
+class Worker:
+    """A worker's end of the channel to its head."""
+
+    def __init__(self, channel: Channel, head: str) -> None:
+        self.channel = channel
+        self._head = head
+
+    def next(self) -> Order:
+        """Wait for something to do."""
+        try:
+            told = json.loads(messages.receive(self.channel, self._head))
+            name, numbers = str(told["order"]), tuple(int(k) for k in told["numbers"])
+            kinds = [(integers_modulo(bits), tuple(n), known) for bits, n, known in told["shares"]]
+        except (ValueError, KeyError, TypeError, AssertionError):
+            raise PeerMisbehavedError(self._head, "gave an order that is none") from None
+        shares = []
+        for ring, shape, known in kinds:
+            if not known:
+                shares.append(Share.unknown(shape, ring))
+                continue
+            letter = Letter.of(ring, shape)
+            (part,) = letter.read(self.channel.receive(self._head, letter.kind))
+            shares.append(Share(part.reshape(shape), ring))
+        return Order(name, numbers, tuple(shares))
+
+    def done(self, shares: Sequence[Share] = ()) -> None:
+        """Say that an order was carried out, and send what was asked for."""
+        self._say(_DONE)
+        for share in shares:
+            letter = Letter.of(share.ring, share.shape)
+            self.channel.send(self._head, letter.write([share.part]))
+
+    def ended(self, meter: Meter) -> None:
+        """Say that all is done, and what was metered."""
+        self.done()
+        messages.send(self.channel, [self._head], json.dumps(meter.packed()).encode())
+
+    def failed(self, error: BaseException, step: str) -> None:
+        """Say that nothing more will come, and why."""
+        told = {"kind": type(error).__name__, "peer": "", "step": step}
+        if isinstance(error, PeerError):
+            told |= {"peer": error.peer or "", "problem": error.problem}
+        elif isinstance(error, PrivetError):
+            told |= {"problem": str(error.args[0])}  # what its text adds is added at the head
+        else:
+            told |= {"problem": f"ended by {type(error).__name__}: {error}"}
+        self._say(_FAILED)
+        messages.send(self.channel, [self._head], json.dumps(told).encode())
+        self.channel.flush()
+
+    def _say(self, status: int) -> None:
+        self.channel.send(self._head, np.array([status], dtype=np.uint8))

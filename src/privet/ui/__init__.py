@@ -1,0 +1,1 @@
+"""The page of one organisation: what its own files say of its federations."""

@@ -1,0 +1,95 @@
+"""Whether a page keeps up with a fast training, and how large it is."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from privet.federation.events import Event
+from privet.files.runs import RunRecord
+from tests.browser.pages import Shown, page_process, prepare
+
+TABLES, BEFORE = 100, 1000
+"""So many are written while it is measured, after so many that are there."""
+PER_MINUTE = 300
+MOST_BYTES = 300_000
+MOST_MS = 500.0
+"""No table in twenty may be shown later. The process looks seven times a second."""
+
+_OBSERVE = """() => {
+  window.seen = {};
+  window.longest = 0;
+  const note = () => {
+    const now = Number(document.querySelector('[role=progressbar]').ariaValueNow);
+    if (!(now in window.seen)) window.seen[now] = Date.now();
+  };
+  new MutationObserver(note).observe(document.querySelector('main'),
+    {subtree: true, childList: true, characterData: true, attributes: true});
+  new PerformanceObserver((list) => {
+    for (const {duration} of list.getEntries()) window.longest = Math.max(window.longest, duration);
+  }).observe({type: 'longtask'});
+}"""
+
+
+@pytest.mark.timeout(180)
+def test_tables_are_shown_as_they_are_trained(
+    browser: Any, pictures: Path | None, tmp_path: Path
+) -> None:
+    local = prepare(tmp_path / "files", BEFORE + TABLES)
+    record = RunRecord(local.folder / "shop" / "models", "train")
+    names = [*local.names]
+    began = {"command": "train", "job": "rehearsal", "name": "shop", "pid": 1}
+    record.add(Event("began", "", {**began, "participants": names, "dealers": ["dealer"]}).line())
+    record.add(Event("connected", "", {"peers": ["bank", "telecom", "dealer"]}).line())
+
+    def write(number: int) -> None:
+        fields: dict[str, Any] = {"table": number, "tables": BEFORE + TABLES, "seconds_left": 10.0}
+        fields |= {"tables_per_second": 5.0, "validation_loss": 1 / number, "rounds": 9 * number}
+        record.add(Event("table", f"table {number}", fields).line())
+        reveals = [{"what": "split feature", "to": names, "count": 3 * number}]
+        state = {"sent": 10**6 * number, "received": 10**6 * number, "silent_seconds": 0.1}
+        peers = {name: {**state, "delay_ms": 1.0} for name in ("bank", "telecom", "dealer")}
+        record.stand(Event("progress", "", {"level": 2, "peers": peers, "reveals": reveals}).line())
+
+    for number in range(1, BEFORE + 1):
+        write(number)
+    with page_process(local, "shop") as url:
+        page = Shown.open(browser, "shop", url)
+        page.tab("training")
+        page.wait_for_table(BEFORE)
+        page.page.evaluate(_OBSERVE)
+        written = {}
+        started = time.monotonic()
+        for number in range(BEFORE + 1, BEFORE + TABLES + 1):
+            write(number)
+            written[number] = 1000 * time.time()
+            due = started + (number - BEFORE) * 60 / PER_MINUTE
+            page.page.wait_for_timeout(max(1, 1000 * (due - time.monotonic())))
+        page.wait_for_table(BEFORE + TABLES)
+        seen = {int(number): at for number, at in page.page.evaluate("window.seen").items()}
+        longest = page.page.evaluate("window.longest")
+        # One that was shown together with the next was shown when that was.
+        lags = [
+            min(at for number, at in seen.items() if number >= each) - at_disk
+            for each, at_disk in written.items()
+        ]
+        size = page.page.evaluate(
+            "performance.getEntries().filter((e) => !e.name.includes('/api/'))"
+            ".reduce((all, e) => all + (e.transferSize || 0), 0)"
+        )
+        assert page.complaints == []
+    record.close()
+    p50, p95 = (float(np.percentile(lags, p)) for p in (50, 95))
+    if pictures is not None:
+        found = {"tables_a_minute": PER_MINUTE, "points": BEFORE + TABLES, "bytes": size}
+        lag = {"lag_ms": {"median": p50, "of_19_in_20": p95, "longest": max(lags)}}
+        text = json.dumps({**found, **lag, "longest_task_ms": longest}, indent=2)
+        (pictures / "measured.json").write_text(text + "\n")
+    assert p95 < MOST_MS
+    assert 10_000 < size < MOST_BYTES
+    page.wait("no answer from this machine")

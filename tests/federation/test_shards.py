@@ -1,0 +1,151 @@
+"""Federations whose rows are in shards: everybody's workers where it likes, over TLS."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from privet.arithmetic.shares import Share
+from privet.boosting.estimate import estimate
+from privet.errors import ParameterError, PeerError
+from privet.federation.events import Event
+from privet.federation.ids import compare_ids
+from privet.federation.shard_rows import no_rows
+from privet.federation.summons import Summons, make_identity
+from privet.federation.worker import work_on_all
+from privet.files.job import Job
+from privet.files.part_file import load_part
+from privet.laboratory.local_federation import LocalFederation
+from privet.runtime.counter import cost_of
+from privet.runtime.dealer import Dealer
+from privet.runtime.orders import Order
+from privet.runtime.party import Party
+from privet.suites.masked.worker import MaskedShardWorker
+from privet.transport.mesh import Member, connect, listen
+from tests.federation.harness import align, change, common_rows, model_in_the_clear, model_of, run
+from tests.federation.harness import prepare as prepare_whole
+from tests.federation.test_training import plain_model, same_tests
+
+
+def prepare(folder: Path, shards: int = 3, **values: object) -> LocalFederation:
+    """Write the files of a federation with rows in shards."""
+    local = prepare_whole(folder, **values)  # type: ignore[arg-type]
+    change(local.job, ("[params]", f"shards = {shards}\n\n[params]"))
+    return local
+
+
+@pytest.mark.parametrize("task", ["classification", "regression"])
+def test_training_in_threads(tmp_path: Path, task: str) -> None:
+    local = prepare(tmp_path, task=task)
+    found = run(local, "train").checked()
+    assert same_tests(model_of(local), plain_model(local))
+    # What heads and workers sent together is what was counted.
+    reports = [found[name][0] for name in local.names]
+    features = load_part(local.part("bank")).part.features
+    federation = Job.read(local.job).federation(features, (7, 7, 7, 7, 7))
+    due, ids = estimate(federation, federation.plan(40)), cost_of(compare_ids, 2, None)
+    assert {report.rounds for report in reports} == {ids.rounds + due.rounds}
+    assert sum(report.bytes_sent for report in reports) == ids.online + due.online
+    assert sum(report.bytes_from_dealer for report in reports) == ids.offline + due.offline
+    assert len(list((tmp_path / "bank" / "models" / "rehearsal.checkpoints").glob("*.shard?"))) == 3
+    run(local, "predict").checked()
+
+
+def test_three_dealers_and_alignment(tmp_path: Path) -> None:
+    local = prepare(tmp_path / "aligned", 2, names=("bank", "club", "shop"))
+    align(local)
+    run(local, "train").checked()
+    assert same_tests(model_of(local), model_in_the_clear(local, common_rows(local)))
+    local = prepare(tmp_path / "three", 2, dealers=3)
+    run(local, "train").checked()
+    assert same_tests(model_of(local), plain_model(local))
+
+
+@pytest.mark.parametrize("whose", ["bank", "shop", "dealer"])
+def test_a_lost_worker_ends_all_and_the_same_commands_go_on(
+    tmp_path: Path, whose: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is named by everybody, as whoever's it is; nothing that all shards had is lost."""
+    local = prepare(tmp_path, tables=4)
+    original = MaskedShardWorker.carry_out
+    names = {"bank": 0, "shop": 1, "dealer": -1}
+
+    def carry_out(self: MaskedShardWorker, order: Order) -> list[Share]:
+        mine = self._runtime.index == names[whose] and isinstance(self._runtime, Party | Dealer)
+        if mine and order.name == "begin table" and order.numbers[0] == 2:
+            raise OSError("this machine is on fire")
+        return original(self, order)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(MaskedShardWorker, "carry_out", carry_out)
+        found = run(local, "train")
+    assert set(found.errors) == {"bank", "shop", "dealer"}
+    said = {name: str(error) for name, error in found.errors.items()}
+    assert all(isinstance(error, PeerError) for error in found.errors.values())
+    assert [who for who in names if who != whose and whose not in said[who]] == [], said
+    assert "on fire" in str(found.errors[whose])
+    assert max(found.seconds.values()) < 20
+    found = run(local, "train")
+    resumed = {found.checked()[name][0].resumed_from for name in local.names}
+    assert len(resumed) == 1
+    assert resumed <= ({0, 1, 2} if whose == "dealer" else {1, 2})  # it runs ahead
+    assert same_tests(model_of(local), plain_model(local))
+
+
+def test_a_damaged_checkpoint_of_one_shard(tmp_path: Path) -> None:
+    """The stage before it counts, of which all shards' are whole."""
+    local = prepare(tmp_path, tables=4)
+
+    def stop(event: Event) -> None:
+        if event.kind == "table" and event.fields["table"] == 3:
+            raise KeyboardInterrupt
+
+    assert run(local, "train", tells={"bank": stop}).errors
+    folder = tmp_path / "bank" / "models" / "rehearsal.checkpoints"
+    newest = max(folder.glob("*.shard1"))
+    assert newest.name.startswith("00003")
+    content = bytearray(newest.read_bytes())
+    content[-10] ^= 1
+    newest.write_bytes(bytes(content))
+    found = run(local, "train")
+    assert {found.checked()[name][0].resumed_from for name in local.names} == {2}
+    warned = [event.text for event in found.events["bank"] if event.kind == "warning"]
+    assert any("shard1" in text for text in warned)
+    assert same_tests(model_of(local), plain_model(local))
+
+
+def test_nothing_is_dealt_ahead_for_shards(tmp_path: Path) -> None:
+    local = prepare(tmp_path)
+    change(local.folder / "bank" / "party.toml", ("[data]", 'correlations = "x"\n[data]'))
+    error = run(local, "train").errors["bank"]
+    assert isinstance(error, ParameterError)
+    assert "nothing is dealt ahead for rows in shards" in str(error)
+
+
+def test_who_has_another_number_of_shards_is_told(tmp_path: Path) -> None:
+    local = prepare(tmp_path)
+    other = tmp_path / "other.toml"
+    other.write_text(local.job.read_text().replace("shards = 3", "shards = 2"))
+    found = run(local, "train", jobs={"bank": other})
+    assert all("shards" in str(error) for error in found.errors.values())
+    assert len(found.errors) == 3
+
+
+def test_a_stranger_at_the_door_is_refused(tmp_path: Path) -> None:
+    """Whoever has another key than the head made does not become its worker."""
+    head, _, _ = make_identity("head", tmp_path)
+    worker, _, _ = make_identity("worker1", tmp_path)
+    (tmp_path / "other").mkdir()
+    _, key, certificate = make_identity("worker1", tmp_path / "other")
+    with listen() as door:
+        at = Member("head", "127.0.0.1", door.getsockname()[1], head.fingerprint)
+        summons = Summons(0, at, bytes(32), key, certificate, "127.0.0.1", "", None, 2.0)
+        stranger = threading.Thread(target=work_on_all, args=([summons], no_rows), daemon=True)
+        stranger.start()
+        members = [at, Member("worker1", "", 0, worker.fingerprint)]
+        with pytest.raises(PeerError, match="worker1"):
+            connect("head", members, door, session=bytes(32), identity=head, timeout=1.5)
+        stranger.join(10)
+        assert not stranger.is_alive()

@@ -1,0 +1,31 @@
+"""Trainings of few rows that take the ways of many."""
+
+from __future__ import annotations
+
+import pytest
+
+from privet.arithmetic import lattice
+from privet.errors import ParameterError
+from privet.suites.masked import coarse, units
+from privet.suites.masked.scales import Scales
+from privet.suites.masked.units import Units
+from privet.terms.plan import Plan
+
+
+def as_with_many_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have no narrow sums, many bits above their point, and long polynomials."""
+
+    def none(plan: Plan) -> Units:
+        raise ParameterError("narrow sums are not to be had here")
+
+    monkeypatch.setattr(Units, "narrow", none)
+    monkeypatch.setattr(units, "_SLACK", units._SLACK / 256)
+    monkeypatch.setitem(lattice.SAFE_BITS, 2048, 20)
+
+
+def as_with_very_many_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have derivatives masked once more, too, and squares checked by two sums."""
+    as_with_many_rows(monkeypatch)
+    monkeypatch.setattr(units, "_FEWEST_OF_SIGMOID", 54)
+    monkeypatch.setattr(coarse, "WORD", 8)
+    monkeypatch.setattr(Scales, "_squares_fit", lambda self, plan: True)

@@ -1,0 +1,198 @@
+"""Rows in shards: the reference's tests, whatever the shards; costs; resumption; failures."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from privet.arrays import FloatArray
+from privet.boosting.binning import bucket_columns
+from privet.boosting.estimate import count
+from privet.boosting.federation import Federation, PartyData
+from privet.boosting.model import Feature
+from privet.boosting.part import join
+from privet.boosting.trainer import train_watched
+from privet.errors import DataError, ParameterError, PeerError, PeerLostError
+from privet.runtime.counter import Cost
+from privet.runtime.roles import Record
+from privet.suites.paper.suite import PaperSuite
+from privet.terms.params import Params
+from privet.terms.plan import Plan
+from privet.transport.channel import Channel
+from tests.boosting.test_federation import columns, label_of
+from tests.runtime.harness import RecordingChannel
+from tests.suites.sharding import Played, play_in_shards
+
+N = 512
+
+
+def case(
+    shards: int,
+    n_rows: int = N,
+    *,
+    weighted: bool = False,
+    sizes: tuple[int, ...] = (2, 3),
+    **changes: Any,
+) -> tuple[Federation, Plan, list[PartyData], FloatArray, Params]:
+    """Return a training in shards, and what it is trained on."""
+    x = columns(sum(sizes))[:, :n_rows]
+    values = {"task": "regression", "tables": 3, "depth": 3, "buckets": 8, "learning_rate": 0.5}
+    reveals = {key: changes.pop(key) for key in ("reveal_loss", "reveal_gain") if key in changes}
+    params = Params.parse({**values, **changes})
+    label = label_of(columns(5), params.task)[:n_rows]
+    if params.classes > 2:
+        label += (columns(5)[1][:n_rows] > 0.5) * (label > 0)
+    probe = Federation("masked", params, ("a",), (), 0, params.objective.prediction_bits)
+    n_validation = round(params.validation * n_rows)
+    ends = np.cumsum(sizes).tolist()
+    parties = [
+        bucket_columns(f"party{k + 1}", [f"x{j}" for j in range(end - size, end)],
+                       x[end - size : end], params.buckets, n_validation)
+        for k, (size, end) in enumerate(zip(sizes, ends, strict=True))
+    ]  # fmt: skip
+    federation = replace(
+        probe,
+        parties=tuple(party.owner for party in parties),
+        features=tuple(Feature(name, party.owner) for party in parties for name in party.names),
+        active=len(sizes) - 1,
+        weighted=weighted,
+        **reveals,
+    )
+    weight = None
+    if weighted:
+        weight = 0.5 + np.random.default_rng(3).random(n_rows - n_validation)
+        weight /= weight.mean()
+    inputs = [PartyData(party, None) for party in parties[:-1]]
+    inputs.append(PartyData(parties[-1], label, weight))
+    plan = replace(federation.plan(n_rows, n_validation=n_validation), shards=shards)
+    return federation, plan, inputs, label, params
+
+
+def check_tests(played: Played, inputs: list[PartyData], params: Params) -> None:
+    """The tests are those of the reference, and all losses within their bounds."""
+    last = inputs[-1]
+    assert last.label is not None
+    parties = [each.columns for each in inputs]
+    n_validation = round(params.validation * len(last.label))
+    grown = train_watched(
+        parties, last.label, params, n_validation=n_validation, weight=last.weight
+    )
+    trained = played.trained
+    model = join([each.part for each in trained if each.part is not None])
+    assert (model.feature == grown.model.feature).all()
+    assert (model.bucket == grown.model.bucket).all()
+    assert np.abs(model.leaf_values - grown.model.leaf_values).max() < 2**-10
+    if grown.losses:
+        assert trained[-1].losses == pytest.approx(grown.losses, rel=1e-3)
+
+
+@pytest.mark.parametrize("masks", ["uniform", "lattice"])
+@pytest.mark.parametrize("task", ["regression", "classification"])
+@pytest.mark.parametrize("shards", [2, 4])
+def test_the_tests_of_the_reference(shards: int, task: str, masks: str) -> None:
+    federation, plan, inputs, _, params = case(shards, task=task, masks=masks)
+    assert bool(plan.errors) == (masks == "lattice")
+    check_tests(play_in_shards(federation, plan, inputs), inputs, params)
+
+
+@pytest.mark.parametrize("n_rows", [3, 7])
+def test_shards_of_a_row_and_uneven_ones(n_rows: int) -> None:
+    federation, plan, inputs, *_ = case(3, n_rows, tables=2, depth=2)
+    assert {shard.n_samples for shard in plan.cut()} <= {1, 2, 3}
+    whole = replace(plan, shards=1)
+    assert whole.cut()[0].n_samples == n_rows
+    play_in_shards(federation, plan, inputs)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"task": "classification", "validation": 0.25, "patience": 2, "tables": 4},
+        {"validation": 0.25},
+        {"weighted": True},
+        {"task": "classification", "weighted": True, "subsample": 0.5, "colsample": 0.7},
+        {"subsample": 0.6},
+        {"task": "classification", "classes": 3},
+        {"min_gain": 5.0},
+        {"sizes": (2, 1, 2), "reveal_loss": True, "reveal_gain": True},
+    ],
+    ids=lambda changes: ", ".join(map(str, changes)),
+)
+def test_whatever_a_training_asks_of_its_rows(changes: dict[str, Any]) -> None:
+    federation, plan, inputs, _, params = case(3, **changes)
+    check_tests(play_in_shards(federation, plan, inputs), inputs, params)
+
+
+def test_three_dealers() -> None:
+    federation, plan, inputs, _, params = case(2, tables=2)
+    check_tests(play_in_shards(federation, plan, inputs, dealers=3), inputs, params)
+
+
+@pytest.mark.parametrize("task", ["regression", "classification"])
+@pytest.mark.parametrize("masks", ["uniform", "lattice"])
+def test_the_cost_is_as_computed(task: str, masks: str) -> None:
+    """Bytes are those of the heads and of all groups; delays those of the heads and of one."""
+    federation, plan, inputs, *_ = case(3, task=task, masks=masks, tables=1, validation=0.25)
+    played = play_in_shards(federation, plan, inputs)
+    setup, table = count(federation, plan)
+    records = [
+        (role, record.meter)
+        for role, record in [*played.heads.items(), *played.workers.items()]
+        if isinstance(record, Record)
+    ]
+    sent = sum(meter.total().sent for _, meter in records)
+    dealt = sum(meter.total("offline").received for _, meter in records)
+    rounds = [meter.total().rounds for role, meter in records if role == "party1"]
+    rounds += [max(meter.total().rounds for role, meter in records if role[0] == "party1")]
+    total = setup + table
+    assert (total.online, total.offline) == (sent, dealt)
+    assert total.rounds == sum(rounds)
+    whole = sum(count(federation, replace(plan, shards=1)), start=Cost())
+    assert total.rounds <= whole.rounds + 6  # sums, leaves and losses are masked twice
+
+
+def test_a_training_goes_on_from_what_all_shards_kept() -> None:
+    federation, plan, inputs, _, params = case(3, tables=2)
+    first = play_in_shards(federation, plan, inputs)
+    assert {key[2] for key in first.scores} == {1, 2}
+    longer = params.model_copy(update={"tables": 4})
+    federation = replace(federation, params=longer)
+    plan = replace(plan, params=longer)
+    played = play_in_shards(federation, plan, inputs, earlier=(first, 2))
+    check_tests(played, inputs, longer)
+
+
+def test_a_protocol_without_workers_says_so() -> None:
+    _, plan, *_ = case(2)
+    with pytest.raises(ParameterError, match=r"shards: the protocol paper has no workers"):
+        PaperSuite.check(plan)
+
+
+def test_more_shards_than_rows() -> None:
+    with pytest.raises(DataError, match="shards: 4, and there are 3 rows to train on"):
+        case(4, 3)[1].cut()
+    with pytest.raises(DataError, match="shards: 9, and there are 5 rows to validate with"):
+        case(9, 50, validation=0.1)[1].cut()
+
+
+@pytest.mark.parametrize("where", [("party1", 0), ("party2", 2), ("dealer", 1)])
+def test_a_lost_worker_is_named(where: tuple[str, int]) -> None:
+    """Whoever it is: nobody hangs."""
+
+    class Cut(RecordingChannel):
+        def send(self, peer: str, array: Any, tag: int = 0, stream: int = 0) -> None:
+            self.sent = getattr(self, "sent", 0) + 1
+            if self.sent > 5:
+                self.abort()
+                raise PeerLostError(None, "this machine fails")
+            super().send(peer, array, tag, stream)
+
+    def wrap(role: str, shard: int, channel: Channel) -> Channel:
+        return Cut(channel) if (role, shard) == where else channel
+
+    federation, plan, inputs, *_ = case(3, tables=2)
+    with pytest.raises(PeerError):
+        play_in_shards(federation, plan, inputs, wrap=wrap)

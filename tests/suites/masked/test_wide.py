@@ -1,0 +1,212 @@
+"""Sums of more than 36 bits, for many rows: scales that fit, and trainings in miniature."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any
+from unittest.mock import ANY
+
+import numpy as np
+import pytest
+
+from privet.boosting.estimate import Estimate, estimate
+from privet.boosting.part import join
+from privet.boosting.trainer import train, train_federated
+from privet.errors import ParameterError
+from privet.gates import rows
+from privet.suites.masked import units as units_module
+from privet.suites.masked.noise import most_noise
+from privet.suites.masked.residuals import bounds_of_squares
+from privet.suites.masked.scales import Scales
+from privet.suites.masked.suite import MaskedSuite
+from privet.terms.params import Params
+from privet.terms.plan import Ownership, Plan
+from tests.boosting.test_federation import bucketed, columns, label_of
+from tests.suites.masked.many_rows import as_with_many_rows, as_with_very_many_rows
+from tests.suites.masked.test_components import test_rows_have_room as rows_have_room
+from tests.suites.masked.test_components import (
+    test_scales_leave_no_room_for_overflow as no_room_for_overflow,
+)
+from tests.suites.masked.test_lattice import federation, metered
+
+rows_have_room.__test__ = no_room_for_overflow.__test__ = False  # type: ignore[attr-defined]
+
+# Scales.
+
+MANY = [3 * 10**6, 10**7, 10**8, 1 << 29, 1 << 31]
+
+
+@pytest.mark.parametrize("errors", [6, 24])
+@pytest.mark.parametrize("depth", [1, 5, 10])
+@pytest.mark.parametrize("l2", [0.3, 1.0, 3.7, 100.0])
+@pytest.mark.parametrize("n_samples", MANY)
+@pytest.mark.parametrize(("task", "classes"), [("regression", 2), ("classification", 2)])
+def test_scales_for_many_rows(
+    task: str, classes: int, n_samples: int, l2: float, depth: int, errors: int
+) -> None:
+    """None is refused up to 2^31 rows, and every bound holds."""
+    params = Params(task=task, l2=l2, depth=depth)
+    plan = Plan(params, Ownership((0, 1), 1), n_samples, errors=errors)
+    scales = Scales.of(plan)
+    found = plan, scales
+    no_room_for_overflow.hypothesis.inner_test(found)  # type: ignore[attr-defined]
+    rows_have_room.hypothesis.inner_test(found)  # type: ignore[attr-defined]
+    units = scales.units
+    # What noise takes from sums is a 25th of l2, or an eighth, or as little as scores can tell.
+    (g_bits, _), (h_bits, _) = units.rows
+    assert Fraction(most_noise(plan), 1 << h_bits) <= Fraction(l2) / 25
+    if units.wide:
+        assert Fraction(most_noise(plan), 1 << g_bits) <= Fraction(l2) / 8 or g_bits == 26
+    # What G loses before it is squared is a small part of all samples, however many.
+    assert Fraction(2) ** (scales.g_drop - units.g_bits) * (1 << 27) <= max(n_samples, 1 << 18)
+
+
+@pytest.mark.parametrize("classes", [3, 8])
+@pytest.mark.parametrize("n_samples", [10**7, 10**8])
+def test_scales_for_several_classes(n_samples: int, classes: int) -> None:
+    params = Params(task="classification", classes=classes)
+    plan = Plan(params, Ownership((0, 1), 1), n_samples, errors=6)
+    found = plan, Scales.of(plan)
+    no_room_for_overflow.hypothesis.inner_test(found)  # type: ignore[attr-defined]
+    rows_have_room.hypothesis.inner_test(found)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("n_samples", MANY)
+def test_squares_are_checked_step_by_step(n_samples: int) -> None:
+    """Whatever residuals are, no sum of squares wraps before a coarser one was found too large."""
+    params = Params(task="regression", tables=10)
+    plan = Plan(params, Ownership((0, 1), 1), n_samples, errors=6, monotone=(1, 0))
+    units = Scales.of(plan).units
+    bounds = bounds_of_squares(plan, units)
+    off = Fraction(1 + int(np.ceil(np.sqrt(n_samples))))
+    # The root of the sum of squares, in units of sums, before anything was checked.
+    most = off * (3 << (units.g_ring.bits - 2))
+    for drop, limit in bounds:
+        assert (most / (1 << drop) + off) ** 2 < 1 << 64
+        assert 0 < limit < 1 << 62
+        most = (Fraction(int(np.ceil(np.sqrt(float(limit)) * (1 + 1e-12)))) + off) * (1 << drop)
+    assert bounds[-1][0] == units.g_bits - 9
+
+
+def test_what_is_refused() -> None:
+    """With lattice masks, by what is left to them; with uniform ones, with a word about lattice."""
+    insisting = federation("classification", 4, 8, masks="lattice", depth=10, l2=0.3)
+    with pytest.raises(ParameterError, match=r"masks: .* would need 65 bits, and have 64: use a l"):
+        insisting.plan(1 << 33)
+    tiny = federation("regression", 4, 2, masks="lattice", l2=1e-6)
+    with pytest.raises(ParameterError, match=r"lattice masks 20 bits below a count.* needs 29"):
+        tiny.plan(10**7)
+    uniform = federation("classification", 4, 2, masks="uniform")
+    with pytest.raises(ParameterError, match="leave 11: use lattice masks, or fewer samples"):
+        uniform.plan(5 * 10**6)
+    regression = federation("regression", 4, 2, masks="uniform")
+    with pytest.raises(ParameterError, match="bring them closer together, or use lattice masks"):
+        regression.plan(5 * 10**6)
+
+
+@pytest.mark.parametrize("task", ["regression", "classification"])
+def test_masks_are_lattice_ones_where_uniform_ones_do_not_fit(task: str) -> None:
+    chosen = federation(task, 4, 2)
+    plan = chosen.plan(10**7)
+    assert plan.errors == 6
+    assert Scales.of(plan).units.wide
+    found = estimate(chosen, plan)
+    assert found.masks == "lattice"
+    published = MaskedSuite.published(plan)
+    assert published.columns == 4096
+    assert 44 < published.ring.bits <= 50
+
+
+def test_weights_of_many_rows() -> None:
+    """A classification's weights leave derivatives fewer bits, and in the end too few."""
+    weighted = replace(federation("classification", 4, 2), weighted=True)
+    for n_samples in (1_048_000, 2 * 10**6, 10**7):
+        estimate(weighted, weighted.plan(n_samples))
+    with pytest.raises(ParameterError, match=r"weights: .* leave masked 15 fraction bits"):
+        weighted.plan(10**8)
+
+
+# Trainings.
+
+
+@pytest.fixture
+def many_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    as_with_many_rows(monkeypatch)
+
+
+@pytest.fixture
+def very_many_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    as_with_very_many_rows(monkeypatch)
+
+
+TERMS: list[tuple[str, dict[str, Any]]] = [
+    ("regression", {}),
+    ("classification", {}),
+    ("classification", {"classes": 3}),
+    ("regression", {"depth": 4, "l2": 0.05}),
+    ("classification", {"depth": 4, "l2": 0.05}),
+    ("regression", {"min_child_weight": 4.0, "min_gain": 0.1}),
+    ("classification", {"min_child_weight": 4.0, "min_gain": 0.1}),
+    ("classification", {"colsample": 0.5, "seed": 3}),
+    ("regression", {"validation": 0.25}),
+]
+
+
+def check(
+    task: str,
+    chosen: dict[str, Any],
+    dealers: int,
+    weight: np.ndarray | None = None,
+) -> Estimate:
+    """Tests as in the clear, leaf values nearly so, and what it costs as counted."""
+    x = columns(5)
+    label = label_of(x, task)
+    if "classes" in chosen:
+        label = np.digitize(x[0] + x[1], [-0.5, 0.5]).astype(float)
+    values = {"tables": 3, "depth": 3, "buckets": 8, "learning_rate": 0.5, **chosen}
+    params = Params(task=task, masks="lattice", **values)
+    parties = bucketed(x, [2, 3], 8)
+    reference = train(parties, label, params, weight=weight)
+    due: list[Estimate] = []
+    federated = train_federated(
+        parties, label, params, "masked", dealers=dealers, weight=weight, on_estimate=due.append
+    )
+    model = join(federated.parts)
+    assert (model.feature == reference.feature).all()
+    assert (model.bucket == reference.bucket).all()
+    unit = label.std() if task == "regression" else 1.0
+    assert np.abs(model.leaf_values - reference.leaf_values).max() < unit * 2.0**-12
+    assert metered(federated) == (due[0].rounds, due[0].online, due[0].offline)
+    return due[0]
+
+
+@pytest.mark.usefixtures("many_rows")
+@pytest.mark.parametrize("dealers", [1, 3])
+@pytest.mark.parametrize(("task", "chosen"), TERMS, ids=str)
+def test_it_has_the_tests_of_the_reference(task: str, chosen: dict[str, Any], dealers: int) -> None:
+    check(task, chosen, dealers)
+
+
+@pytest.mark.usefixtures("very_many_rows")
+@pytest.mark.parametrize("dealers", [1, 3])
+@pytest.mark.parametrize("chosen", [{}, {"classes": 3}, {"min_child_weight": 2.0}], ids=str)
+def test_as_with_very_many_rows(chosen: dict[str, Any], dealers: int) -> None:
+    check("classification", chosen, dealers)
+
+
+@pytest.mark.usefixtures("many_rows")
+def test_with_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With as few bits as many rows leave derivatives."""
+    monkeypatch.setattr(units_module, "_FINER", 19)
+    weight = np.random.default_rng(2).uniform(0.2, 3.0, columns(5).shape[1])
+    check("classification", {}, 1, np.asarray(weight))
+
+
+@pytest.mark.parametrize("dealers", [1, 3])
+@pytest.mark.parametrize("task", ["regression", "classification"])
+def test_some_rows_at_a_time(task: str, dealers: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is dealt for blocks of rows takes as many rounds and bytes as for all at once."""
+    whole = check(task, {}, dealers)
+    monkeypatch.setattr(rows, "AT_ONCE", 64)
+    assert check(task, {}, dealers) == replace(whole, memory=ANY)

@@ -1,0 +1,84 @@
+"""Figures are drawn by the same rules: legends beside the data, whole numbers, one look."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from benchmarks.evidence import figures
+from benchmarks.evidence.measure import load
+
+from privet.laboratory.figures import COLOURS, INK, count_on, image_of, style
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "docs" / "results"
+DRAWN = sorted([*RESULTS.glob("*.svg"), *(ROOT / "docs" / "figures").glob("*.svg")])
+COUNTED = ("tables", "depth", "buckets", "participants", "features")
+
+
+@pytest.fixture(scope="module")
+def rows() -> dict[str, list[dict[str, str]]]:
+    return {path.stem: load(path) for path in RESULTS.glob("*.csv")}
+
+
+def _legends(figure: Any) -> list[Any]:
+    return [*figure.legends, *(axes.get_legend() for axes in figure.axes if axes.get_legend())]
+
+
+@pytest.mark.parametrize("name", figures.available(RESULTS))
+def test_a_figure(name: str, rows: dict[str, list[dict[str, str]]]) -> None:
+    with style():
+        figure = figures._FIGURES[name][1](rows)
+        figure.draw_without_rendering()
+        data = [axes.get_window_extent() for axes in figure.axes]
+        legends = _legends(figure)
+        assert legends
+        for legend in legends:
+            for box in data:
+                assert not legend.get_window_extent().overlaps(box)
+        for axes in figure.axes:
+            if axes.get_xlabel() in COUNTED and axes.get_xscale() == "linear":
+                low, high = axes.get_xlim()
+                shown = [tick for tick in axes.get_xticks() if low <= tick <= high]
+                assert shown
+                assert all(float(tick).is_integer() for tick in shown)
+            for line in axes.get_lines():
+                protocol = str(line.get_label()).split(",")[0]
+                if not protocol.startswith("_"):
+                    assert line.get_color() == COLOURS[protocol], line.get_label()
+
+
+@pytest.mark.parametrize("path", DRAWN, ids=lambda path: path.stem)
+def test_a_file_is_legible_on_every_page(path: Path) -> None:
+    text = path.read_text()
+    assert "prefers-color-scheme: dark" in text
+    assert not re.search(r"<rect[^>]*(?:white|#fff)", text.lower())
+    assert INK not in text.replace(f"svg{{color: {INK}}}", "")
+
+
+def test_axes_that_count() -> None:
+    from matplotlib.figure import Figure
+
+    with style():
+        axes = Figure().subplots()
+        axes.plot([1, 2, 3], [1, 2, 3])
+        count_on(axes.xaxis, [1, 2, 3])
+        assert list(axes.get_xticks()) == [1, 2, 3]
+        axes.plot([4_000, 8_000, 32_000], [1, 2, 3])
+        count_on(axes.xaxis, [4_000, 8_000, 32_000])  # the first two would touch
+        assert 4_000 not in axes.get_xticks()
+        assert all(float(tick).is_integer() for tick in axes.get_xticks())
+
+
+def test_the_same_figure_is_the_same_file() -> None:
+    from matplotlib.figure import Figure
+
+    def drawn() -> bytes:
+        with style():
+            figure = Figure()
+            figure.subplots().plot([1, 2])
+            return image_of(figure)
+
+    assert drawn() == drawn()

@@ -1,0 +1,269 @@
+"""Nonsense given to every command, wherever it takes a file or a text: a message, no traceback."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from privet import save_model
+from privet.cli import app
+from privet.cli.commands import COMMANDS
+from privet.files.audit import AuditLog
+from tests.federation import harness
+
+LINES = {
+    "init": "--name x --address 127.0.0.1:7000 --others y,z --table shop/train.csv --folder new "
+    "--id id --label label --task classification --recipient x --job-name m --dealers dealer",
+    "join": "job.toml --folder bank --name bank --address 127.0.0.1:7000",
+    "keys": "someone --folder keys",
+    "check": "--job job.toml --party bank/party.toml",
+    "dealer": "--job job.toml --key dealer/dealer.key --certificate dealer/dealer.crt "
+    "--listen 127.0.0.1:0 --audit audit.log --wait 0.01",
+    "align": "--party bank/party.toml --job job.toml --out ids.csv --report report.json "
+    "--wait 0.01",
+    "train": "--party bank/party.toml --job job.toml --report report.json --wait 0.01",
+    "forget": "--party bank/party.toml",
+    "predict": "--party bank/party.toml --model bank/models/rehearsal.part --data bank/new.csv "
+    "--out predictions.csv --job job.toml --report report.json --wait 0.01",
+    "serve": "--party bank/party.toml --model bank/models/rehearsal.part --data bank/new.csv "
+    "--job job.toml --wait 0.01",
+    "export": "--model model.json --out again.json --catboost again.cbm.json",
+    "cuts": "--party bank/party.toml --job job.toml",
+    "estimate": "--job job.toml --samples 100 --features 3,2 --cuts 31 --delay 1 --rate 100",
+    "inspect": "model.json --plot pictures --report losses.json",
+    "simulate": "--data shop/train.csv --id id --label label --protocol plain --tables 1 --depth 1 "
+    "--parties 2 --report report.json --save saved.json",
+    "demo": "--data moon --folder demo",  # one that is there would be a whole run
+    "example": "example --data moon",
+    "audit": "verify audit.log --head abc",
+}
+"""What each command takes, of which every word in turn is replaced by nonsense."""
+
+NONSENSE = {
+    "nothing there": "nowhere/at/all",
+    "a file as a folder": "job.toml/x",
+    "a folder": "folder",
+    "an empty file": "empty",
+    "bytes": "bytes",
+    "wrong TOML": "wrong.toml",
+    "other TOML": "other.toml",
+    "half of JSON": "half.json",
+    "other JSON": "other.json",
+    "an endless file": "/dev/zero",
+    "what cannot be read": "/proc/self/mem",
+    "what cannot be written": "/proc/nothing",
+    "a name too long": "x" * 256,
+    "a name that is no UTF-8": os.fsdecode(b"caf\xe9"),
+    "letters from elsewhere": "日本\u202e語",
+    "markup": "[red]x[/nope]",
+    "no text": "",
+    "a number": "-5",
+}
+MEETING = ("dealer", "align", "train", "predict", "serve")
+"""These take longer, so they are given less: what other commands read, they read as well."""
+FEW = ("nothing there", "a folder", "bytes", "other TOML", "what cannot be read", "a name too long")
+# What a person asks for is done, even if it is strange; or it is refused, in one of these ways.
+ENDS = {0, 2, 3, 4, 5, 6, 7, 9}
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A federation that has trained, and files of nonsense."""
+    local = harness.prepare(tmp_path_factory.mktemp("nonsense") / "at", tables=1)
+    for result in harness.run(local, "train").results.values():
+        assert not isinstance(result, BaseException), result
+    at = local.folder
+    save_model(harness.model_of(local), at / "model.json")
+    AuditLog(at / "audit.log").add("began", command="train", name="x", job="y")
+    (at / "losses.json").write_text(json.dumps({"losses": [0.5, 0.4]}))
+    (at / "folder").mkdir()
+    (at / os.fsdecode(b"caf\xe9")).write_text("id,a,label\n1,2,3\n")
+    (at / "empty").touch()
+    (at / "bytes").write_bytes(bytes(range(256)) * 40)
+    (at / "wrong.toml").write_text("a = [1,\n")
+    (at / "other.toml").write_text('name = 3\nparticipants = [1]\ndealers = ""\ndata = 4\n')
+    (at / "half.json").write_text('{"format": "privet')
+    (at / "other.json").write_text('[{"format": "\\ud800"}]')
+    return at
+
+
+@pytest.fixture
+def copied(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.copytree(place, tmp_path / "at")
+    monkeypatch.chdir(tmp_path / "at")
+    monkeypatch.setenv("COLUMNS", "300")
+
+
+def end_of(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int | str | None:
+    monkeypatch.setattr(sys, "argv", ["privet", *arguments])
+    try:
+        app.main()
+    except SystemExit as ended:
+        return ended.code
+    raise AssertionError("a command ends the process")
+
+
+def places_in(words: list[str]) -> list[int]:
+    """Return where something else can stand: not at options, nor at how long to wait."""
+    return [
+        number
+        for number, word in enumerate(words)
+        if not word.startswith("--") and (not number or words[number - 1] != "--wait")
+    ]
+
+
+@pytest.mark.parametrize("command", LINES)
+@pytest.mark.usefixtures("copied")
+def test_nonsense_gets_a_message(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    words = shlex.split(LINES[command])
+    for number in places_in(words):
+        for what in FEW if command in MEETING else NONSENSE:
+            nonsense = NONSENSE[what]
+            given = [*words[:number], nonsense, *words[number + 1 :]]
+            code = end_of(monkeypatch, command, *given)
+            said = capsys.readouterr().err
+            assert code in ENDS, (what, given, code, said)
+            assert "Traceback" not in said, (what, given, said)
+            if code:
+                assert "rror" in said or code == 2 or command == "check", (what, given, said)
+
+
+def test_all_commands_are_given_nonsense() -> None:
+    assert list(LINES) == list(COMMANDS)
+
+
+@pytest.mark.parametrize("key", ["name", "key", "certificate", "folder", "audit", "listen", "path"])
+@pytest.mark.usefixtures("copied")
+def test_nonsense_in_ones_own_file(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], key: str
+) -> None:
+    own = Path("bank/party.toml")
+    lines = [line for line in own.read_text().splitlines() if not line.startswith(f"{key} =")]
+    for what, nonsense in {**NONSENSE, "a character of code 0": "a\0b"}.items():
+        if what == "a name that is no UTF-8":
+            continue  # there is none in TOML
+        line = f"{key} = {json.dumps(nonsense)}"
+        own.write_text("\n".join([*lines, line] if key == "path" else [line, *lines]) + "\n")
+        for command in ("check", "cuts", *(["train"] if what in FEW else [])):
+            wait = ["--wait=0.01"] if command == "train" else []
+            given = [command, "--job=job.toml", f"--party={own}", *wait]
+            code = end_of(monkeypatch, *given)
+            said = capsys.readouterr().err
+            assert code in ENDS, (what, given, code, said)
+            assert "Traceback" not in said, (what, given, said)
+
+
+INSPECT = "inspect model.json"
+STREAMS = {
+    "a reader that leaves": (f"{INSPECT} | head -c 1 >/dev/null", 0),
+    "a full disk": (f"{INSPECT} >/dev/full", 6),
+    "a full disk, in the middle": (f"{INSPECT} --json >/dev/full", 6),
+    "no stdout": (f"{INSPECT} >&-", 0),
+    "no stderr": ("inspect empty 2>&-", 5),
+    "nothing at all": ("inspect empty <&- >&- 2>&-", 5),
+    "no place for errors": ("inspect empty 2>/dev/full", 5),
+    "help that nobody reads": ("simulate --help | true", 0),
+}
+
+
+@pytest.mark.parametrize("what", STREAMS)
+@pytest.mark.usefixtures("copied")
+def test_streams_that_are_closed_or_full(what: str) -> None:
+    line, code = STREAMS[what]
+    environment = {key: os.environ[key] for key in os.environ if key != "PYTHONUNBUFFERED"}
+    done = subprocess.run(  # noqa: S602
+        f"{shlex.quote(sys.executable)} -m privet {line}",
+        shell=True,
+        capture_output=True,
+        text=True,
+        env=environment,
+        timeout=60,
+        check=False,
+    )
+    assert "Traceback" not in done.stderr
+    assert "Exception ignored" not in done.stderr
+    assert done.returncode == code, done.stderr
+    if code == 6:
+        assert done.stderr == "error: No space left on device\n"
+
+
+def test_a_full_disk_that_shows_at_the_end() -> None:
+    """Predictions are written as bytes, and these are still on their way when a command is done."""
+    code = """
+import sys
+from privet.cli import app
+app.app = lambda: sys.stdout.buffer.write(b"id,prediction")
+app.main()
+"""
+    environment = {key: os.environ[key] for key in os.environ if key != "PYTHONUNBUFFERED"}
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(  # noqa: S603
+            [sys.executable, "-c", code],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment,
+            check=False,
+        )
+    assert (done.returncode, done.stderr) == (6, "error: No space left on device\n")
+
+
+@pytest.mark.usefixtures("copied")
+def test_names_that_the_terminal_cannot_show() -> None:
+    text = Path("shop/train.csv").read_text().replace("id,", "id,Größe 日本,", 1)
+    head, *lines = text.splitlines()
+    rows = [line.replace(",", f",{number},", 1) for number, line in enumerate(lines)]
+    Path("t.csv").write_text("\n".join([head, *rows]) + "\n")
+    command = "simulate --data t.csv --protocol plain --tables 1 --depth 3 --parties 2"
+    environment = {**os.environ, "LC_ALL": "C", "PYTHONIOENCODING": "ascii"}
+    done = subprocess.run(  # noqa: S603
+        [sys.executable, "-m", "privet", *command.split()],
+        capture_output=True,
+        env=environment,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert b"Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("module", ["rich.console", "typer", "numpy", "privet.files.job"])
+def test_an_interrupt_while_it_is_imported(module: str) -> None:
+    code = f"""
+import sys
+class Interrupt:
+    def find_spec(name, *_):
+        if name == {module!r}:
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, Interrupt)
+sys.argv = ["privet", "train", "--help"]
+from privet.__main__ import main
+main()
+"""
+    done = subprocess.run(  # noqa: S603
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
+@pytest.mark.parametrize("command", ["init", "keys", "train", "simulate", "example"])
+@pytest.mark.usefixtures("copied")
+def test_a_folder_that_cannot_be_written(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    for folder in (Path(), *(path for path in Path().rglob("*") if path.is_dir())):
+        folder.chmod(0o555)
+    if os.access(".", os.W_OK):
+        pytest.skip("root may write everywhere: folders that cannot be written are NOT tested")
+    line = LINES[command].replace("moon", "breast-cancer")
+    assert end_of(monkeypatch, command, *shlex.split(line)) == 6
+    assert "cannot be" in capsys.readouterr().err

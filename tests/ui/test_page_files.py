@@ -1,0 +1,36 @@
+"""The page's own files: small, and nothing in them from elsewhere."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from privet.ui.app import PAGE
+
+FILES = sorted(PAGE.iterdir())
+
+
+def test_all_of_it_is_small() -> None:
+    assert sum(path.stat().st_size for path in FILES) < 300_000
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+def test_nothing_is_loaded_from_elsewhere(path: object) -> None:
+    text = str(path) and path.read_text()  # type: ignore[attr-defined]
+    addresses = set(re.findall(r"https?://[^\"' )]+", text)) - {"http://www.w3.org/2000/svg"}
+    assert addresses == set()
+    assert not re.search(r"@import|url\(", text)
+
+
+@pytest.mark.parametrize("path", [p for p in FILES if p.suffix == ".js"], ids=lambda p: p.name)
+def test_text_is_never_taken_for_html(path: object) -> None:
+    text = path.read_text()  # type: ignore[attr-defined]
+    assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(", text)
+
+
+def test_every_module_is_there() -> None:
+    names = {path.name for path in FILES}
+    for path in FILES:
+        if path.suffix == ".js":
+            assert set(re.findall(r'from "\./([\w.]+)"', path.read_text())) <= names

@@ -1,0 +1,108 @@
+"""The ledger in words, beside what a job allows."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import privet
+from privet.files.job import Job
+from privet.ui import words
+from privet.ui.words import added, allowances, ledger, sentence
+from tests.federation.harness import change, prepare, run
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Job:
+    return Job.read(prepare(tmp_path).job)
+
+
+@pytest.mark.parametrize(
+    ("what", "to", "count", "said"),
+    [
+        ("predictions", ["shop"], 114, "shop learned 114 predictions"),
+        ("predictions", ["shop"], 1, "shop learned 1 prediction"),
+        ("predictions", ["shop"], 1001, "shop learned 1,001 predictions"),
+        ("split feature", ["bank", "shop"], 15, "which feature is tested at 15 levels"),
+        ("split bucket", ["bank"], 1, "bank learned the thresholds of 1 test on features"),
+        (
+            "number of tables to keep, or none yet",
+            ["bank", "shop", "dealer"],
+            4,
+            "All participants and dealer learned whether training goes on, 4 times",
+        ),
+        ("something new", ["bank"], 2, "bank learned 2 of: something new"),
+    ],
+)
+def test_sentences(job: Job, what: str, to: list[str], count: int, said: str) -> None:
+    assert said in sentence(what, to, count, job)
+
+
+def test_whatever_is_revealed_has_words() -> None:
+    """All that the source reveals, tells or records by a literal name."""
+    source = "".join(path.read_text() for path in Path(privet.__file__).parent.rglob("*.py"))
+    calls = (
+        r'\.reveal\([^\n]*"([a-z][^"]+)"',
+        r'\.announce\([^\n]*"([^"\n]+)"',
+        r'\.told\("([^"]+)"',
+        r'ledger\.record\("([^"]+)"',
+        r'Reveal\(what="([^"]+)"',
+        r'tell_all\.later\([^\n]*what="([^"]+)"',
+        r'_WHAT = "([^"]+)"',
+    )
+    for call in calls:
+        found = set(re.findall(call, source))
+        assert found, call  # the pattern still finds them
+        assert found <= set(words._WORDS)
+
+
+def trained(tmp_path: Path, terms: str, params: str = "") -> tuple[Job, list[dict[str, Any]]]:
+    local = prepare(tmp_path, tables=2)
+    change(local.job, ("[params]", f"{terms}\n[params]\n{params}"))
+    found = run(local, "train").checked()
+    return Job.read(local.job), [reveal.model_dump() for reveal in found["bank"][0].reveals]
+
+
+def test_a_training_reveals_what_its_job_allows(tmp_path: Path) -> None:
+    terms = 'explain = "feature"\nreveal_loss = true\nreveal_validation = true\nreveal_gain = true'
+    told = "\nreveal_importances = true"
+    job, reveals = trained(tmp_path, terms + told, "validation = 0.25\npatience = 2")
+    rows = ledger(job, reveals)
+    assert [row["what"] for row in rows if row["count"] and not row["allowed"]] == []
+    assert sum(row["count"] for row in rows) == sum(each["count"] for each in reveals)
+    learned = {row["what"] for row in rows if row["count"]}
+    assert {
+        "the training loss",
+        "predictions of validation rows",
+        "what each level gains",
+    } < learned
+
+
+def test_what_no_term_allows_is_marked(job: Job) -> None:
+    reveals = [
+        {"what": "training loss", "to": ["bank", "shop"], "count": 3},
+        {"what": "predictions", "to": ["bank"], "count": 1},
+        {"what": "predictions", "to": ["shop"], "count": 5},
+    ]
+    rows = [row for row in ledger(job, reveals) if row["count"]]
+    marked = {(row["what"], row["count"]) for row in rows if not row["allowed"]}
+    assert marked == {("training loss", 3), ("predictions", 1)}
+    assert [row["sentences"] for row in rows if row["allowed"]] == [["shop learned 5 predictions"]]
+
+
+def test_what_a_job_keeps_from_everybody(job: Job) -> None:
+    kept = {each.words for each in allowances(job) if not each.to}
+    assert {"the training loss", "leaf values", "the mean loss on validation rows"} <= kept
+    assert "predictions" not in kept
+
+
+def test_ledgers_of_several_runs() -> None:
+    one = [{"what": "predictions", "to": ["shop"], "count": 2}]
+    two = [*one, {"what": "predictions", "to": ["bank"], "count": 1}]
+    assert [(each["to"], each["count"]) for each in added([one, two])] == [
+        (["shop"], 4),
+        (["bank"], 1),
+    ]

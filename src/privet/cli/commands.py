@@ -75,7 +75,7 @@ COMMANDS = {
     "shard": Listed(
         "shard",
         "Write your table anew, in the order of the job's rows: a file for each shard.",
-        ("privet shard --party party.toml --job job.toml --out by-shard",),
+        ("privet shard --party party.toml --job job.toml --out shards",),
     ),
     "train": Listed(
         "federate",

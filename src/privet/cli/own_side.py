@@ -41,7 +41,7 @@ Id = Annotated[
     str | None,
     typer.Option(
         "--id",
-        help="The column that says which sample a row is, or several: name,born.",
+        help="The column that says which sample a row is; several, if the job has parts of ids.",
         show_default="id, or the only one like it",
     ),
 ]

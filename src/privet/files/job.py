@@ -38,24 +38,20 @@ from privet.boosting.trainer import DEFAULT_PROTOCOL
 from privet.config import check_name
 from privet.errors import ParameterError
 from privet.files.abilities import PROTOCOL_TERMS, check_abilities
-from privet.files.contacts import Contact, Participant, parse_address
-from privet.files.dealers import Dealers
 from privet.files.id_terms import IdTerms
 from privet.files.reveals import Reveals
 from privet.files.seats import refuse_open_seats
+from privet.files.taking_part import TakingPart
 from privet.suites.suite import refuse_lacks
 from privet.terms.cuts import Cuts
 from privet.terms.monotone import Monotone, by_feature, refuse_several
 from privet.terms.params import Params, Task
 from privet.terms.shards import MOST_SHARDS
-from privet.transport.mesh import Member
 
 
-class Job(Reveals, Dealers):
+class Job(Reveals, TakingPart):
     """One training and the predictions of its model."""
 
-    name: str
-    """Of the job, and of the files of its model."""
     task: Task
     """What is learned: `"classification"` or `"regression"`."""
     classes: int = 2
@@ -94,8 +90,6 @@ class Job(Reveals, Dealers):
     party.toml)."""
     params: dict[str, Any] = Field(default_factory=dict)
     """Hyper-parameters by name, but for the task: see `[params]`."""
-    participants: Annotated[list[Participant], Field(min_length=2)]
-    """Who takes part, in the order in which all count them: two or more."""
 
     @model_validator(mode="before")
     @classmethod
@@ -112,8 +106,8 @@ class Job(Reveals, Dealers):
         self.check_dealers(names, self.protocol, align=self.align)
         for what, values in (
             ("names", names),
-            ("fingerprints", [contact.fingerprint for contact in self._contacts().values()]),
-            ("addresses", [contact.address for contact in self._contacts().values()]),
+            ("fingerprints", [contact.fingerprint for contact in self.contacts().values()]),
+            ("addresses", [contact.address for contact in self.contacts().values()]),
         ):
             repeated = next((value for value in values if values.count(value) > 1), None)
             if repeated is not None:
@@ -141,19 +135,9 @@ class Job(Reveals, Dealers):
         return self
 
     @property
-    def names(self) -> list[str]:
-        """The participants, in the order in which all count them."""
-        return [participant.name for participant in self.participants]
-
-    @property
     def monotone(self) -> dict[str, dict[str, int]]:
         """Which way scores may move as columns grow, by participant, where they are constrained."""
         return {p.name: dict(p.monotone) for p in self.participants if p.monotone}
-
-    @property
-    def active(self) -> int:
-        """Which participant holds the label."""
-        return [participant.role for participant in self.participants].index("active")
 
     @property
     def recipient_index(self) -> int:
@@ -182,38 +166,6 @@ class Job(Reveals, Dealers):
             return Params.parse({**learned, **self.params})
         except ParameterError as error:
             raise ParameterError(f"params.{error}") from None
-
-    def _contacts(self) -> dict[str, Contact]:
-        participants: dict[str, Contact] = {
-            participant.name: participant for participant in self.participants
-        }
-        return {**participants, **self.dealing()}
-
-    def role(self, name: str) -> str:
-        """Return whether a participant is the active or a passive one."""
-        if name not in self.names:
-            raise ParameterError(
-                f"{name!r} is no participant of the job {self.name!r}; there are "
-                f"{', '.join(self.names)}"
-            )
-        return self.participants[self.names.index(name)].role
-
-    def contact(self, name: str) -> Contact:
-        """Return how somebody is reached; raise ParameterError if it takes no part."""
-        try:
-            return self._contacts()[name]
-        except KeyError:
-            raise ParameterError(
-                f"{name!r} takes no part in the job {self.name!r}; there are "
-                f"{', '.join(self._contacts())}"
-            ) from None
-
-    def members(self) -> list[Member]:
-        """Return everybody, as connecting takes them."""
-        return [
-            Member(name, *parse_address(contact.address), contact.fingerprint)
-            for name, contact in self._contacts().items()
-        ]
 
     def federation(
         self,
@@ -281,14 +233,6 @@ class Job(Reveals, Dealers):
             **({"shards": self.shards} if self.shards > 1 else {}),
             **self.ids.work(),
             **self.hyper_parameters().model_dump(),
-        }
-
-    def seats(self) -> dict[str, str]:
-        """Return where everybody is reached, and by which certificate it is known."""
-        return {
-            f"{name}'s {key}": value
-            for name, contact in self._contacts().items()
-            for key, value in contact.model_dump(include={"address", "fingerprint"}).items()
         }
 
     def terms(self) -> dict[str, Any]:

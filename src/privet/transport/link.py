@@ -11,7 +11,7 @@ import socket
 import ssl
 import time
 from collections import defaultdict, deque
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import IntEnum
 
 import numpy as np
@@ -241,3 +241,30 @@ def refuse_missed(links: Collection[PeerLink], deadline: float) -> None:
 def _pending(connection: socket.socket) -> bool:
     """Tell whether TLS holds bytes that the operating system no longer shows as readable."""
     return isinstance(connection, ssl.SSLSocket) and connection.pending() > 0
+
+
+def tell_failure(links: Iterable[PeerLink], culprit: int, teller: int) -> None:
+    """Tell the peers whom we lost; but the culprit itself, who told us so."""
+    for link in links:
+        tag = name_tag(link.peer)
+        reason = teller if tag == culprit else culprit
+        if link.error is None and tag != reason:
+            link.say(FAILED, reason)
+
+
+def blame_missing(
+    due: Iterable[PeerLink], started: float, deadline: float, *, sending: bool
+) -> None:
+    """Note of peers whom we wait for since then that they have ended, or were silent for too long.
+
+    If we wait for them to take what we send: of those who have not taken it all.
+    """
+    now = time.monotonic()
+    for link in due:
+        if link.error is not None or (sending and not link.outgoing):
+            continue
+        if link.said_goodbye:
+            link.error = PeerLostError(link.peer, "has ended its part")
+        elif now - max(link.heard, started) > deadline:
+            silence = f"nothing heard from it for {deadline:g} s"
+            link.error = PeerSilentError(link.peer, silence)

@@ -20,12 +20,20 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
-from privet.errors import PeerError, PeerLostError, PeerSilentError
+from privet.errors import PeerError, PeerLostError
 from privet.transport import frames
 from privet.transport.arrivals import SILENCE_SECONDS
 from privet.transport.channel import Array, Channel, Expected
-from privet.transport.frames import ALIVE, FAILED, GOODBYE, MAX_FRAME_BYTES, Header, name_tag
-from privet.transport.link import PeerLink, accuse, may_clear_up, refuse_missed, suspects
+from privet.transport.frames import ALIVE, GOODBYE, MAX_FRAME_BYTES, Header, name_tag
+from privet.transport.link import (
+    PeerLink,
+    accuse,
+    blame_missing,
+    may_clear_up,
+    refuse_missed,
+    suspects,
+    tell_failure,
+)
 from privet.transport.link_state import LinkState
 from privet.transport.poller import Poller
 
@@ -125,8 +133,7 @@ class SocketChannel(Channel):
 
     def has_come(self, peer: str) -> bool:
         """Tell whether an array of a peer waits; the thread that looks in has taken it in."""
-        with self._lock:
-            return bool(self._links[peer].inbox[0])
+        return bool(self._links[peer].inbox[0])
 
     def flush(self) -> None:
         """Wait until everything handed over has left this process."""
@@ -138,11 +145,8 @@ class SocketChannel(Channel):
         """Wait until the backlog of one of these peers is at most `limit`."""
         links = [self._links[peer] for peer in peers]
         with self._lock:
-            self._wait(
-                lambda: any(link.outgoing_bytes <= limit for link in links),
-                due=[link for link in links if link.outgoing],
-                expected=None,
-            )
+            due = [link for link in links if link.outgoing]
+            self._wait(lambda: any(link.outgoing_bytes <= limit for link in links), due, None)
 
     def backlog(self, peer: str) -> int:
         """Return how many bytes are handed over for a peer and have not left yet."""
@@ -182,7 +186,7 @@ class SocketChannel(Channel):
         culprit = name_tag(error.peer) if isinstance(error, PeerError) and error.peer else 0
         with self._lock:
             if not self._closed.is_set():
-                self._tell(culprit, culprit)
+                tell_failure(self._links.values(), culprit, culprit)
             self._hang_up()
         self._ticker.join()
 
@@ -197,15 +201,7 @@ class SocketChannel(Channel):
             self._pump(pause)
             if ready():
                 return
-            now = time.monotonic()
-            for link in due:
-                if expected is None and not link.outgoing:
-                    continue  # it has all that was for it, and others have not
-                if link.error is None and link.said_goodbye:
-                    link.error = PeerLostError(link.peer, "has ended its part")
-                elif link.error is None and now - max(link.heard, started) > self.deadline:
-                    silence = f"nothing heard from it for {self.deadline:g} s"
-                    link.error = PeerSilentError(link.peer, silence)
+            blame_missing(due, started, self.deadline, sending=expected is None)
             if any(link.error is not None for link in self._links.values()):
                 self._give_up(due, expected)
 
@@ -224,7 +220,7 @@ class SocketChannel(Channel):
         teller = name_tag(link.peer)
         if not self._closed.is_set():
             self._failure = error
-            self._tell(blamed or teller, teller)
+            tell_failure(self._links.values(), blamed or teller, teller)
             self._hang_up()
         raise error from None
 
@@ -233,14 +229,6 @@ class SocketChannel(Channel):
         if self._failure is not None:
             raise type(self._failure)(self._failure.peer, self._failure.problem, self._failure.step)
         raise PeerLostError(peer, f"this channel is closed{self._at()}", self.where())
-
-    def _tell(self, culprit: int, teller: int) -> None:
-        """Tell the peers whom we lost; but the culprit itself, who told us so."""
-        for link in self._links.values():
-            tag = name_tag(link.peer)
-            reason = teller if tag == culprit else culprit
-            if link.error is None and tag != reason:
-                link.say(FAILED, reason)
 
     def _hang_up(self) -> None:
         self._closed.set()

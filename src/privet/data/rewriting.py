@@ -27,7 +27,7 @@ from privet.errors import DataError, ParameterError, UnavailableError
 from privet.terms.shards import MOST_SHARDS, cut_rows
 
 _ROWS_IN_A_GROUP = 1 << 16
-_AT_ONCE = 16  # batches, of which each shard gets its rows in one piece
+_AT_ONCE = 4  # batches, of which each shard gets its rows in one piece
 _PLACE = ""
 """The column of rows' places, while they are put in order: no other column has no name."""
 

@@ -147,8 +147,8 @@ def test_row_groups(tmp_path: Path) -> None:
 
 def test_what_is_refused(tmp_path: Path) -> None:
     described = typed(tmp_path)
-    for shards in (0, 501):
-        with pytest.raises(ParameterError, match=f"shards: {shards} is not 1 to 500"):
+    for shards in (0, 1001):
+        with pytest.raises(ParameterError, match=f"shards: {shards} is not 1 to 1000"):
             rewrite_table(described, tmp_path / "shards", shards)
     with pytest.raises(DataError, match="shards: 54, and there are 53 rows"):
         rewrite_table(described, tmp_path / "shards", 54)

@@ -24,11 +24,10 @@ from privet.data.description import DataDescription
 from privet.data.sources.open import open_source
 from privet.data.sources.source import Source, naming, one_line, rows_in_a_batch
 from privet.errors import DataError, ParameterError, UnavailableError
-from privet.terms.shards import cut_rows
+from privet.terms.shards import MOST_SHARDS, cut_rows
 
-MOST_SHARDS = 500
-"""Each takes an open file while rows are put in order."""
 _ROWS_IN_A_GROUP = 1 << 16
+_AT_ONCE = 4  # batches, of which each shard gets its rows in one piece
 _PLACE = ""
 """The column of rows' places, while they are put in order: no other column has no name."""
 
@@ -46,9 +45,9 @@ def rewrite_table(
     with naming(source.where):
         used = {*described.id_columns, *described.features(source.names()), *described.answers}
     columns = [name for name in source.names() if name in used]
-    rows = _count(source, columns) if order is None else len(order)
-    stretches = [shard.trained for shard in cut_rows(rows, 0, shards)]
     with _new_folder(folder) as place:
+        rows = _count(source, columns) if order is None else len(order)
+        stretches = [shard.trained for shard in cut_rows(rows, 0, shards)]
         files = [place / f"{number:05}.parquet" for number in range(shards)]
         if order is None:
             _copy(source, columns, stretches, files)
@@ -123,8 +122,7 @@ def _put_in_order(
     loose = [file.with_suffix(".rows") for file in files]
     _scatter(source, columns, stretches, loose, order)
     for stretch, found, file in zip(stretches, loose, files, strict=True):
-        with pa.OSFile(str(found)) as rows:
-            table = pa.ipc.open_stream(rows).read_all().combine_chunks()
+        table = pa.concat_tables(_streams(found)).combine_chunks()
         if len(table) != len(stretch):
             raise _changed(source)
         turns = pc.sort_indices(table[_PLACE])
@@ -153,25 +151,33 @@ def _scatter(
     place = np.full(int(order.max()) + 1, -1)
     place[order] = np.arange(len(order))
     stops = np.array([stretch.stop for stretch in stretches])
-    options = pa.ipc.IpcWriteOptions(compression="lz4")
-    with contextlib.ExitStack() as stack:
-        writers: dict[int, pa.RecordBatchWriter] = {}
-        end = 0
-        for batch in source.batches(columns):
-            start, end = end, end + batch.num_rows
-            places = place[start:end]
-            wanted = np.flatnonzero(places >= 0)
-            shard_of = np.searchsorted(stops, places[wanted], side="right")
-            for shard in np.unique(shard_of).tolist():
-                chosen = wanted[shard_of == shard]
-                cells = [*batch.take(pa.array(chosen)).columns, pa.array(places[chosen])]
-                piece = pa.RecordBatch.from_arrays(cells, names=[*columns, _PLACE])
-                if shard not in writers:
-                    writer = pa.ipc.new_stream(files[shard], piece.schema, options=options)
-                    writers[shard] = stack.enter_context(writer)
-                writers[shard].write_batch(piece)
+    batches, end = source.batches(columns), 0
+    while some := list(itertools.islice(batches, _AT_ONCE)):
+        table = pa.Table.from_batches(some).combine_chunks()
+        start, end = end, end + len(table)
+        places = place[start:end]
+        wanted = np.flatnonzero(places >= 0)
+        shard_of = np.searchsorted(stops, places[wanted], side="right")
+        for shard in np.unique(shard_of).tolist():
+            chosen = wanted[shard_of == shard]
+            piece = table.take(pa.array(chosen)).append_column(_PLACE, pa.array(places[chosen]))
+            _add_stream(files[shard], piece)
     if end < len(place):
         raise _changed(source)
+
+
+def _add_stream(file: Path, table: pa.Table) -> None:
+    """Add a table to a file, which is open for as long as that takes: there may be many files."""
+    options = pa.ipc.IpcWriteOptions(compression="lz4")
+    with file.open("ab") as end, pa.ipc.new_stream(end, table.schema, options=options) as writer:
+        writer.write_table(table)
+
+
+def _streams(file: Path) -> Iterator[pa.Table]:
+    with file.open("rb") as streams:
+        while streams.peek(1):
+            with pa.ipc.open_stream(streams) as reader:
+                yield reader.read_all()
 
 
 def _write(file: Path, batches: Iterable[pa.RecordBatch], n_columns: int) -> None:

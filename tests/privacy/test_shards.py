@@ -1,0 +1,117 @@
+"""What the other workers of a shard's group see is explained by other rows of the one they lack.
+
+A group reveals nothing, so any other data of the same shape will do: other labels, buckets and
+weights, and other shares of leaf values from a head. Heads run what a training without shards runs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from privet.arithmetic.shares import Share
+from privet.boosting.federation import PartyData, own_data
+from privet.boosting.shards import rows_of_shard
+from privet.runtime.orders import Order
+from privet.runtime.runtime import Runtime
+from privet.suites.masked.scales import Scales
+from privet.suites.masked.worker import MaskedShardWorker
+from tests.privacy.cases import N
+from tests.privacy.explain import explain
+from tests.privacy.lattice import uniform_lattice
+from tests.privacy.stage import Randomness, perform
+from tests.suites.masked.test_shards import case
+
+
+class Group:
+    """All that a group does in a training of one table: the program of its workers."""
+
+    def __init__(self, shards: int, rows: int = 48, **changes: Any) -> None:
+        self.federation, plan, self.inputs, *_ = case(shards, rows, tables=1, depth=2, **changes)
+        self.plan = plan
+        self.shard = plan.cut()[1]
+        self.ring = Scales.of(plan).score_ring
+
+    def __call__(self, runtime: Runtime, data: tuple[PartyData, Any, Any] | None) -> None:
+        own, unit, leaves = data or (None, None, None)
+        given = own_data(own, unit, self.plan, runtime.index)
+        worker = MaskedShardWorker(runtime, self.plan, self.shard, given)
+        shape = (self.plan.objective.outputs, self.plan.params.leaves)
+        values = Share.unknown(shape, self.ring) if leaves is None else Share(leaves, self.ring)
+        owners = self.plan.ownership.features
+        for order in (
+            Order("setup"),
+            *([Order("root curvature")] if self.plan.objective.unit_curvature else []),
+            Order("begin table", (0,)),
+            Order("checked squares"),
+            Order("sums", (0,)),
+            Order("split", (0, 0, 3 if owners[0] == runtime.index else -1)),
+            Order("sums", (1,)),
+            Order("split last", (1, 4, 5 if owners[4] == runtime.index else -1)),
+            Order("add leaves", (), (values,)),
+            *([Order("validate")] if self.plan.n_validation else []),
+        ):
+            worker.carry_out(order)
+        worker.leave_table()
+
+    def data(self, seed: int) -> list[tuple[PartyData, Any, Any]]:
+        """Return what every worker has: its rows, and its head's share of leaf values."""
+        rng, found = np.random.default_rng(seed), []
+        for data in self.inputs:
+            unit = None
+            if data.label is not None:
+                label = data.label[: self.plan.n_samples]
+                unit = self.federation.label_unit(label, data.weight, self.plan)
+            shape = (self.plan.objective.outputs, self.plan.params.leaves)
+            shares = rng.integers(0, 1 << self.ring.bits, shape, dtype=np.uint64)
+            rows = rows_of_shard(data, self.plan, self.shard)
+            found.append((rows, unit, shares.astype(self.ring.dtype)))
+        return found
+
+
+def other(own: tuple[PartyData, Any, Any], seed: int) -> tuple[PartyData, Any, Any]:
+    """Return rows that have nothing to do with the first."""
+    data, unit, leaves = own
+    rng = np.random.default_rng(seed)
+    columns = data.columns
+    buckets = rng.integers(0, 8, columns.buckets.shape).astype(columns.buckets.dtype)
+    changed = replace(data, columns=replace(columns, buckets=buckets))
+    if data.label is not None:
+        changed = replace(changed, label=data.label[rng.permutation(len(data.label))])
+    if data.weight is not None:
+        changed = replace(changed, weight=data.weight[::-1].copy())
+    ring = np.iinfo(leaves.dtype)
+    return changed, unit, rng.integers(0, ring.max, leaves.shape, dtype=leaves.dtype, endpoint=True)
+
+
+@pytest.mark.parametrize("honest", [0, 1])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"task": "classification", "validation": 0.25},
+        {"weighted": True, "validation": 0.25},
+        {"task": "classification", "subsample": 0.5, "sizes": (2, 1, 2)},
+    ],
+    ids=lambda changes: ", ".join(map(str, changes)) or "regression",
+)
+def test_workers_of_all_others_learn_nothing_of_a_shard(
+    changes: dict[str, Any], honest: int
+) -> None:
+    group = Group(3, **changes)
+    data = group.data(1)
+    session = perform(group, data, Randomness("a group"))
+    explain(session, honest, other(data[honest], 2))
+
+
+@pytest.mark.parametrize("task", ["regression", "classification"])
+def test_the_same_with_lattice_masks(task: str) -> None:
+    with uniform_lattice():
+        group = Group(2, 2 * N, task=task, masks="lattice")
+        assert group.plan.errors
+        data = group.data(1)
+        session = perform(group, data, Randomness("a group"))
+        explain(session, 1, other(data[1], 2))

@@ -156,7 +156,8 @@ class Shown:
         path = folder / f"{name}.png"
         self.page.screenshot(path=str(path), full_page=True)
         with Image.open(path) as taken:
-            taken.convert("RGB").quantize(64, dither=Image.Dither.NONE).save(path, optimize=True)
+            few = taken.convert("RGB").quantize(256, Image.Quantize.MAXCOVERAGE)
+        few.save(path, optimize=True)
         if phone:
             self.page.set_viewport_size({"width": WIDTH, "height": 900})
             self.page.emulate_media(color_scheme="light")

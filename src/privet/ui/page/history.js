@@ -156,7 +156,7 @@ function lossesOf(run, name = "") {
 
 const FIGURES = [
   ["Command", (run) => run.command],
-  ["Tables", (run) => count(run.report?.tables)],
+  ["Tables", (run) => count(run.report?.tables ?? run.table)],
   ["Rows", (run) => count(run.report?.n_samples)],
   ["Time", (run) => duration(run.report?.seconds)],
   ["Rounds", (run) => count(run.report?.rounds)],

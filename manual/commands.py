@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import typer
-
 from manual.markdown import table
-from privet.cli.app import app
+from privet.cli.commands import COMMANDS, load
 
 
 def page() -> Iterator[str]:
@@ -28,9 +26,9 @@ def page() -> Iterator[str]:
 
 def known() -> dict[str, Any]:
     """Return all commands, those within others among them, by what is typed after `privet`."""
-    root: Any = typer.main.get_command(app)
     found: dict[str, Any] = {}
-    for name, command in root.commands.items():
+    for name in COMMANDS:
+        command = load(name)
         inner = getattr(command, "commands", None)
         found |= (
             {name: command} if inner is None else {f"{name} {each}": inner[each] for each in inner}

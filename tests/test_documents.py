@@ -51,6 +51,9 @@ def _typed(script: str) -> Iterator[list[str]]:
                     continue
 
 
+ROOT_WORDS = ("COMMAND", "--version", "--help", "--install-completion", "--show-completion", "...")
+
+
 def _complaint(words: list[str]) -> str | None:
     """Say what is wrong with a command of ours; None, if it is not ours or nothing is."""
     if words[0] == "make":
@@ -61,7 +64,7 @@ def _complaint(words: list[str]) -> str | None:
         ours = path.split("/")[0] in ("benchmarks", "tests", "manual")
         there = (ROOT / f"{path}.py").exists() or (ROOT / path / "__main__.py").exists()
         return f"no program {path!r}" if ours and not there else None
-    if words[0] != "privet" or len(words) == 1 or words[1] in ("COMMAND", "--version", "..."):
+    if words[0] != "privet" or len(words) == 1 or words[1] in ROOT_WORDS:
         return None
     name = next((n for n in (" ".join(words[1:3]), words[1]) if n in COMMANDS), None)
     if name is None:

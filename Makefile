@@ -12,7 +12,7 @@ endif
 
 .PHONY: setup demo test docs reference test-mutants test-chaos test-browser fuzz lint format bench-reference bench-gates bench-paper \
         bench-protocols bench-attack bench-checkpoints bench-serving bench-soak bench-alignment bench-secretflow bench-same-tests bench-multiclass bench-growth bench-link \
-        bench-reading bench-columns bench-boosters bench-options bench-dealers bench-masks bench-rows bench bench-quick clean
+        bench-reading bench-columns bench-boosters bench-options bench-dealers bench-masks bench-rows bench-shards bench bench-quick clean
 
 setup: $(READY)
 
@@ -139,6 +139,9 @@ bench-masks: setup
 	$(BIN)/python -m benchmarks.masks
 
 # All roles together take about 12 GB.
+bench-shards: setup
+	$(BIN)/python -m benchmarks.shards
+
 bench-rows: setup
 	$(BIN)/python -m benchmarks.many_rows
 

@@ -1,0 +1,200 @@
+"""What rows in shards take: `privet train` of two participants, with workers in processes.
+
+    python -m benchmarks.shards [--rows 200000] [--shards 1 2 4] [--grow]
+
+Made rows of 20 features, a regression, tables of depth 5, everybody's workers as processes of this
+machine: as many as there are shards, of each participant and of the dealer. With `--grow` rows grow
+with shards. Beside it CatBoost in the clear, on the same rows with trees of the same kind.
+
+Writes docs/results/shards.json (of other rows or shards: build/quick).
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from benchmarks.evidence.kept import Figures, keep, results, where
+from benchmarks.evidence.markdown import table, wrapped
+from privet.arrays import FloatArray
+from privet.boosting.part import join
+from privet.boosting.trainer import train
+from privet.files.part_file import load_part
+from privet.laboratory.local_federation import LocalFederation
+from privet.terms.params import Params
+
+NAME = "shards"
+ROWS, SHARDS = 200_000, [1, 2, 4]
+FEATURES, DEPTH, TABLES = 20, 5, 4
+_PARTIES = ("bank", "shop")
+
+
+def columns_of(rows: int, features: int) -> tuple[FloatArray, FloatArray]:
+    """Return made columns, and a label that depends on some of them."""
+    rng = np.random.default_rng(rows)
+    x = rng.normal(size=(features, rows))
+    return x, 2 * x[0] + x[1] * x[2] + np.abs(x[-1]) + 0.3 * rng.normal(size=rows)
+
+
+def measure(rows: int, shards: int) -> dict[str, Any]:
+    """Train once, as processes; return what that took, and whether tests are the reference's."""
+    x, label = columns_of(rows, FEATURES)
+    params = {"tables": TABLES, "depth": DEPTH, "masks": '"lattice"'}
+    with tempfile.TemporaryDirectory(prefix="privet-shards-") as folder:
+        local = LocalFederation(Path(folder), _PARTIES)
+        _write(local, x, label)
+        local.write_configuration("regression", params, shards=shards)  # type: ignore[arg-type]
+        options: dict[str, tuple[str, ...]] = {}
+        for name in local.names:
+            path = local.folder / name / "party.toml"
+            text = path.read_text().replace("train.csv", "train.parquet")
+            path.write_text(text + (f"\n[cluster]\nlocal = {shards}\n" if shards > 1 else ""))
+        if shards > 1:
+            cluster = local.folder / "dealer" / "cluster.toml"
+            cluster.write_text(f"local = {shards}\n")
+            options["dealer"] = (f"--cluster={cluster}",)
+        events = _run(local, options)
+        parts = [load_part(local.part(name)).part for name in local.names]
+        model = join(parts)
+        reports = [json.loads(local.report(n, "train").read_text()) for n in local.names]
+    times = {
+        kind: [t for k, t in events if k == kind] for kind in ("connected", "workers", "table")
+    }
+    reference = _reference(x, label)
+    return {
+        "rows": rows,
+        "shards": shards,
+        "same_tests": int(
+            ((model.feature == reference.feature) & (model.bucket == reference.bucket)).sum()
+        ),
+        "tests": int(model.feature.size),
+        "gather_seconds": times["workers"][0] - times["connected"][0] if shards > 1 else 0.0,
+        "table_seconds": (times["table"][-1] - times["table"][0]) / (TABLES - 1),
+        "rounds": reports[0]["rounds"],
+        "bytes": sum(report["bytes_sent"] for report in reports),
+        "dealt": sum(report["bytes_from_dealer"] for report in reports),
+    }
+
+
+def _reference(x: FloatArray, label: FloatArray) -> Any:
+    """Return what training in the clear gives."""
+    from privet.boosting.binning import bucket_columns
+
+    half = len(x) // 2
+    names = [f"x{j}" for j in range(len(x))]
+    params = Params(task="regression", tables=TABLES, depth=DEPTH)
+    parties = [
+        bucket_columns(owner, names[part], x[part], params.buckets)
+        for owner, part in zip(_PARTIES, (slice(half), slice(half, None)), strict=True)
+    ]
+    return train(parties, label, params, cuts="rounded")
+
+
+def _write(local: LocalFederation, x: FloatArray, label: FloatArray) -> None:
+    half = len(x) // 2
+    for name, part in zip(local.names, (range(half), range(half, len(x))), strict=True):
+        table_of: dict[str, Any] = {"id": np.arange(x.shape[1]), **{f"x{j}": x[j] for j in part}}
+        if name == local.recipient:
+            table_of["label"] = label
+        (local.folder / name).mkdir(parents=True)
+        pq.write_table(pa.table(table_of), local.folder / name / "train.parquet")
+
+
+def _run(local: LocalFederation, options: dict[str, tuple[str, ...]]) -> list[tuple[str, float]]:
+    """Run all roles; return the recipient's events, with when they were."""
+    running = {
+        name: local.start(name, "train", "--log-format=json", *options.get(name, ()))
+        for name in local.everybody
+    }
+    lines = {name: process.communicate(timeout=3600)[1] for name, process in running.items()}
+    for name, process in running.items():
+        if process.returncode:
+            raise RuntimeError(f"{name} ended with {process.returncode}: {lines[name][-2000:]}")
+    found = [json.loads(line) for line in lines[local.recipient].splitlines()]
+    parse = datetime.datetime.fromisoformat
+    return [(each["event"], parse(each["time"]).timestamp()) for each in found]
+
+
+def in_the_clear(rows: int) -> float:
+    """Return the seconds that CatBoost takes for a tree of the same kind."""
+    from catboost import CatBoostRegressor
+
+    x, label = columns_of(rows, FEATURES)
+    model = CatBoostRegressor(
+        iterations=20, depth=DEPTH, border_count=31, verbose=False, allow_writing_files=False
+    )
+    started = time.perf_counter()
+    model.fit(x.T, label)
+    return (time.perf_counter() - started) / 20
+
+
+def main() -> int:
+    """Measure, keep the figures, print the section of the page."""
+    started = time.perf_counter()
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--rows", type=int, default=ROWS, help="how many rows are made")
+    parser.add_argument("--shards", type=int, nargs="+", default=SHARDS)
+    parser.add_argument("--grow", action="store_true", help="so many rows for each shard")
+    chosen = parser.parse_args()
+    runs = []
+    for shards in chosen.shards:
+        runs.append(measure(chosen.rows * (shards if chosen.grow else 1), shards))
+        print(runs[-1], flush=True)
+    figures: Figures = {
+        "runs": runs,
+        "grow": chosen.grow,
+        "clear_seconds": in_the_clear(chosen.rows),
+        "cores": os.cpu_count(),
+        "run_seconds": time.perf_counter() - started,
+    }
+    usual = (chosen.rows, chosen.shards, chosen.grow) == (ROWS, SHARDS, False)
+    path = results(not usual) / f"{NAME}.json"
+    print(wrapped(section(keep(path, figures, "make bench-shards"))))
+    return 0
+
+
+def section(figures: Figures) -> Iterator[str]:
+    """Yield the lines of the page."""
+    yield "## Rows in shards\n"
+    yield (
+        f"`privet train` of two participants on made rows of {FEATURES} features, depth {DEPTH}, "
+        "lattice masks, over TLS on loopback. With more than one shard, everybody has a process "
+        f"for each, the dealer too; all of them share {figures['cores']} cores. CatBoost takes "
+        f"{figures['clear_seconds']:.2f} s for a tree of the same kind on the first of these rows "
+        "in the clear. "
+        f"{where(figures)}\n"
+    )
+    head = (
+        *("rows", "shards", "tests as in the clear", "s to gather workers", "s a table", "rounds"),
+        *("MB", "MB dealt"),
+    )
+    rows = [
+        [
+            f"{run['rows']:,}",
+            str(run["shards"]),
+            f"{run['same_tests']} of {run['tests']}",
+            f"{run['gather_seconds']:.1f}",
+            f"{run['table_seconds']:.1f}",
+            f"{run['rounds']:,}",
+            f"{run['bytes'] / 1e6:,.0f}",
+            f"{run['dealt'] / 1e6:,.0f}",
+        ]
+        for run in figures["runs"]
+    ]
+    yield from table(head, rows)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -30,6 +30,7 @@ from privet.federation.request_queue import RequestQueue
 from privet.federation.served_model import ServedModel
 from privet.federation.server import Server
 from privet.federation.session import seated
+from privet.federation.shard_rows import Batch
 from privet.federation.training import train_part
 from privet.files.job import Job
 from privet.files.part_file import load_part
@@ -215,7 +216,10 @@ def run(
                 server = Server(lambda: model, party.folder, asked)
                 server.serve(seat)
                 return server.revealed
-            return predict_batch(file, frame, seat, party.folder, explain=name in explain)
+            batch = Batch(party.describe_new_rows(table), local.part(name), party.cluster)
+            return predict_batch(
+                file, frame, seat, party.folder, explain=name in explain, batch=batch
+            )
 
     def guard(name: str, body: Callable[[str], Any]) -> None:
         nonlocal started

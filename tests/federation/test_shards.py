@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from privet.arithmetic.shares import Share
@@ -214,3 +215,27 @@ def test_a_table_that_changed_since_the_head_read_it(
     found = run(local, "train", tells={"bank": swap}, wait=60)
     assert isinstance(found.errors["bank"], DataError)
     assert "in shard 1" in str(found.errors["bank"])
+
+
+@pytest.mark.parametrize("aligned", [False, True])
+@pytest.mark.parametrize("local_workers", [False, True])
+def test_large_batches_are_predicted_in_shards(
+    tmp_path: Path, aligned: bool, local_workers: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same predictions, to the last bit; and what was revealed is in the report."""
+    local = prepare(tmp_path, 3)
+    if aligned:
+        align(local)
+    run(local, "train").checked()
+    if local_workers:
+        party = local.folder / "bank" / "party.toml"
+        change(party, ("[data]", "[cluster]\nlocal = 1\n\n[data]"))
+    _, expected = run(local, "predict").checked()["shop"]
+    monkeypatch.setattr("privet.boosting.sharded_inference.WORTHWHILE", 1)
+    found = run(local, "predict", wait=60)
+    report, predictions = found.checked()["shop"]
+    assert [event.kind for event in found.events["shop"]].count("workers") == 1
+    assert predictions.ids.tolist() == expected.ids.tolist()
+    assert np.array_equal(predictions.values, expected.values)
+    told = {reveal.what: reveal.count for reveal in report.reveals}
+    assert told["predictions"] == len(expected.values)

@@ -17,12 +17,15 @@ from privet.arrays import FloatArray, IndexArray
 from privet.boosting.federation import SUITES, Federation
 from privet.boosting.part import GUARD_BITS, LabelUnit, ModelPart
 from privet.boosting.reasons import Explanation
+from privet.boosting.sharded_inference import infer_in_shards
 from privet.gates.rounding import round_off
+from privet.runtime.orders import Head
 from privet.runtime.runtime import Runtime
 from privet.suites.start import start_share
 from privet.suites.suite import AppliedTests, Groups
 from privet.terms.objective import Objective
 from privet.terms.plan import ExplainBy
+from privet.terms.shards import cut_rows
 
 
 @dataclass(frozen=True)
@@ -129,6 +132,7 @@ def predict(
     part: ModelPart | None,
     columns: FloatArray | None,
     unit: LabelUnit | None,
+    workers: Sequence[Head] = (),
 ) -> FloatArray | None:
     """Predict new samples; return values or probabilities to the recipient, None to all others.
 
@@ -137,11 +141,17 @@ def predict(
     2. The scores are rounded to what all agreed on, and revealed to the recipient, who knows the
        label's unit (`tell_unit`).
 
+    With workers, these apply the tests and look leaves up, each for its shard of the samples.
+
     Reveals: the rounded scores to the recipient.
     """
     with runtime.step_again("predict"):
-        tests, leaves = _applied(query, parties, part, columns)
-        scores = SUITES[query.protocol].infer(runtime, tests, leaves)
+        if workers:
+            shards = cut_rows(query.shape[2], 0, len(workers))
+            scores = infer_in_shards(runtime, _leaves(query, part), shards, workers)
+        else:
+            tests = applied(query, parties, part, columns)
+            scores = SUITES[query.protocol].infer(runtime, tests, _leaves(query, part))
         scores += _start(runtime, query, part, query.shape[2])
         rounded = round_off(runtime, scores.reshape(-1), bits=GUARD_BITS)
         revealed = runtime.reveal(rounded, [query.recipient], query.what)
@@ -169,7 +179,7 @@ def predict_explained(
     Reveals: the rounded scores, contributions and base to the recipient.
     """
     with runtime.step_again("predict"):
-        tests, leaves = _applied(query, parties, part, columns)
+        tests, leaves = applied(query, parties, part, columns), _leaves(query, part)
         groups = query.groups(parties, part)
         reasons, means = _reasons(query, part)
         suite = SUITES[query.protocol]
@@ -207,10 +217,12 @@ def answer(
     part: ModelPart | None,
     columns: FloatArray | None,
     unit: LabelUnit | None,
+    workers: Sequence[Head] = (),
 ) -> FloatArray | Explained | None:
     """Predict, and explain the predictions if the query says by what."""
-    run = predict if query.explain is None else predict_explained
-    return run(runtime, query, parties, part, columns, unit)
+    if query.explain is None:
+        return predict(runtime, query, parties, part, columns, unit, workers)
+    return predict_explained(runtime, query, parties, part, columns, unit)
 
 
 def mean_contributions(
@@ -230,7 +242,7 @@ def mean_contributions(
     """
     suite, groups = SUITES[query.protocol], query.groups(parties, part)
     with runtime.step_again("predict"):
-        tests, leaves = _applied(query, parties, part, columns)
+        tests, leaves = applied(query, parties, part, columns), _leaves(query, part)
         reasons, _ = _reasons(query, part)
         _, added = suite.infer_explained(runtime, tests, leaves, reasons, groups)
         bits = query.encoding.fraction_bits
@@ -250,16 +262,21 @@ def _reasons(query: Query, part: ModelPart | None) -> tuple[Share, Share]:
     return contributions, Share.unknown((tables, outputs), Z32)
 
 
-def _applied(
+def applied(
     query: Query, parties: Sequence[str], part: ModelPart | None, columns: FloatArray | None
-) -> tuple[AppliedTests, Share]:
-    """Return the tests of all tables, as they come out for the samples, and the leaf values."""
-    tables, depth, _ = query.shape
+) -> AppliedTests:
+    """Return the tests of all tables, as they come out for the samples."""
     if part is None or columns is None:
-        shape = (tables, query.objective.outputs, 1 << depth)
-        return AppliedTests(query.shape, None, None), Share.unknown(shape, Z32)
-    tests = AppliedTests(query.shape, part.test_owners(parties), part.fails(columns))
-    return tests, Share(part.leaf_shares, Z32)
+        return AppliedTests(query.shape, None, None)
+    return AppliedTests(query.shape, part.test_owners(parties), part.fails(columns))
+
+
+def _leaves(query: Query, part: ModelPart | None) -> Share:
+    """Return our share of the leaf values of all tables."""
+    tables, depth, _ = query.shape
+    if part is None:
+        return Share.unknown((tables, query.objective.outputs, 1 << depth), Z32)
+    return Share(part.leaf_shares, Z32)
 
 
 def _start(runtime: Runtime, query: Query, part: ModelPart | None, samples: int) -> Share:

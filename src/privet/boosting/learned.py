@@ -17,6 +17,7 @@ from privet.boosting.preparation import Prepared
 from privet.data.description import DataDescription
 from privet.data.encoder import Encoder, features_of
 from privet.data.frame import Frame
+from privet.data.ids import Ids
 from privet.data.kinds import Kind
 from privet.data.labels import code_some
 from privet.data.reader import OTHER_ROWS, Rules, read_some_rows
@@ -70,6 +71,12 @@ class SameIds:
     """Of the ids of these rows, in the order in which they are wanted."""
 
 
+def refuse_other_rows(where: str, ids: Ids | None, order: IndexArray, digest: bytes) -> None:
+    """Raise DataError unless rows, in an order, have the ids that they had before."""
+    if ids is None or ids.take(order).digest() != digest:
+        raise DataError(f"{where}: {OTHER_ROWS}")
+
+
 def prepare_rows(
     described: DataDescription,
     learned: Learned,
@@ -86,8 +93,8 @@ def prepare_rows(
     ordered, place = np.unique(rows, return_inverse=True)
     rules = None if same is None else same.rules
     frame = read_some_rows(described, ordered, learned.encoders, learned.label_kind, rules)
-    if same is not None and (frame.ids is None or frame.ids.take(place).digest() != same.digest):
-        raise DataError(f"{described.where}: {OTHER_ROWS}")
+    if same is not None:
+        refuse_other_rows(described.where, frame.ids, place, same.digest)
     columns = BucketedColumns(
         learned.owner,
         features_of(learned.encoders),

@@ -17,6 +17,7 @@ from privet.federation.events import Event, Tell
 from privet.federation.party_report import PartyReport, Reveal
 from privet.federation.prediction import predict_batch
 from privet.federation.session import WAIT_SECONDS
+from privet.federation.shard_rows import Batch
 from privet.federation.training import train_part
 from privet.files.atomic import check_writable, make_folder
 from privet.files.indicators import FOLDER, KeptIndicators
@@ -106,7 +107,8 @@ def predict(
         if out is not None:
             check_writable(out)
         rows = own.read_new_rows(seat.job, file.encoders, data, query)
-        outcome, found = predict_batch(file, rows, seat, own.folder, explain=explain)
+        batch = Batch(own.describe_new_rows(data, query), model, own.cluster)
+        outcome, found = predict_batch(file, rows, seat, own.folder, explain=explain, batch=batch)
         recipient = seat.job.names[seat.job.recipient_index]
         text = f"the predictions of {outcome.n_samples:,} rows went to {recipient}"
         written = None

@@ -6,19 +6,21 @@ thresholds and names of categories: these are the participant's own, and the wor
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from pydantic import Field
 
 from privet.arrays import IndexArray
 from privet.boosting.federation import Federation
+from privet.boosting.inference import Query
 from privet.boosting.model import Feature
 from privet.boosting.part import LabelUnit
 from privet.config import Checked
 from privet.federation.agreement import Agreement
 from privet.files.job import Job
 from privet.terms.plan import Plan
+from privet.terms.shards import cut_rows
 from privet.transport.channel import Channel, Expected
 from privet.transport.mesh import Member
 
@@ -64,6 +66,11 @@ class Brief(Checked):
     """How the participant describes its table."""
     ids: str = ""
     """The digest of the ids of the worker's rows."""
+    command: Literal["train", "predict"] = "train"
+    model: str = ""
+    """Where the participant's part of a model is that is to predict."""
+    model_tables: int = 0
+    """How many tables that has."""
 
     @classmethod
     def of(cls, job: Job, agreement: Agreement, name: str, **values: Any) -> Brief:
@@ -80,6 +87,7 @@ class Brief(Checked):
             tables=tables,
             run=run,
             this_run=agreement.run,
+            model_tables=agreement.tables,
             **values,
         )
 
@@ -101,6 +109,12 @@ class Brief(Checked):
         signs = None if self.monotone is None else tuple(self.monotone)
         federation = Job.parse(self.job).federation(features, counts, signs)
         return federation, federation.plan(self.samples)
+
+    def query(self, shard: int) -> Query:
+        """Return what is predicted of the rows of a shard."""
+        job = Job.parse(self.job)
+        rows = cut_rows(self.samples, 0, job.shards)[shard].n_rows
+        return job.query(rows, self.model_tables)
 
 
 def unit_fields(unit: LabelUnit | None) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from privet.federation.ids import refuse_other_ids
 from privet.federation.keeping import receive_seeds
 from privet.federation.service import DealerOfService
 from privet.federation.session import Seat
-from privet.federation.shard_rows import crew_of_dealer
+from privet.federation.shard_rows import crew_of_dealer, in_shards
 from privet.files.cluster import Cluster
 from privet.files.job import Job
 from privet.runtime.orders import Head
@@ -52,12 +52,19 @@ def deal(seat: Seat, cluster: Cluster | None = None) -> float:
         else:
             with contextlib.ExitStack() as stack:
                 workers: Sequence[Head] = ()
-                if agreement.command == "train" and job.shards > 1:
+                if _has_workers(job, agreement):
                     crew = crew_of_dealer(seat, channel, agreement, cluster or Cluster())
                     workers = stack.enter_context(crew).workers
                 program = _program(job, agreement, channel, workers)
                 run_dealer(program, job.names, channel, job.dealer_names)
         return time.thread_time() - started
+
+
+def _has_workers(job: Job, agreement: Agreement) -> bool:
+    """Tell whether the rows of a command are worked on in shards."""
+    if agreement.command == "train":
+        return job.shards > 1
+    return agreement.command == "predict" and in_shards(job, agreement)
 
 
 def _program(job: Job, agreement: Agreement, channel: Channel, workers: Sequence[Head]) -> Program:
@@ -80,6 +87,6 @@ def _program(job: Job, agreement: Agreement, channel: Channel, workers: Sequence
         if not job.align:
             refuse_other_ids(runtime, job.names, None, channel)
         unit = tell_unit(runtime, query, None)
-        answer(runtime, query, job.names, None, None, unit)
+        answer(runtime, query, job.names, None, None, unit, workers)
 
     return prediction

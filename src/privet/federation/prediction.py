@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import time
@@ -18,11 +19,13 @@ from privet.errors import ModelError
 from privet.federation.agreement import Statement, agree_on_purpose, agree_on_rows
 from privet.federation.classes import ByClass, tell_classes
 from privet.federation.common_rows import alignments_of, find_common
+from privet.federation.crew import Crew
 from privet.federation.explanations import check_asks, in_columns
 from privet.federation.holdings import Holding
 from privet.federation.ids import digest_of, refuse_other_ids
 from privet.federation.party_report import PartyReport, party_report
 from privet.federation.session import Seat
+from privet.federation.shard_rows import Batch, crew_for_batch, in_shards
 from privet.files.atomic import write_atomically
 from privet.files.job import Job
 from privet.files.part_file import PartFile, load_part
@@ -96,19 +99,27 @@ def load_own_part(party: PartyFile, path: str | Path, job: Job | None) -> PartFi
 
 
 def predict_batch(
-    file: PartFile, frame: Frame, seat: Seat, folder: str | Path, *, explain: bool = False
+    file: PartFile,
+    frame: Frame,
+    seat: Seat,
+    folder: str | Path,
+    *,
+    explain: bool = False,
+    batch: Batch | None = None,
 ) -> tuple[PartyReport, Predictions | None]:
     """Take part in predicting a batch; the recipient gets the predictions, the others None.
 
     Where the job aligns rows, those that all have are predicted; alignments are counted in a
-    folder. If the recipient says `explain`, it gets what contributes to them, too.
+    folder. If the recipient says `explain`, it gets what contributes to them, too. Where the job
+    has shards and the batch is large, workers predict it, who find their rows by `batch`.
     """
     job, ids, common = seat.job, frame.ids, None
     assert ids is not None
     if explain:
         check_asks(job, seat.name)
     alignments = alignments_of(job, ids, folder)
-    with seat.meet() as channel:
+    with contextlib.ExitStack() as stack:
+        channel = stack.enter_context(seat.meet())
         started = time.perf_counter()
         statement = Statement.of(
             job,
@@ -131,6 +142,14 @@ def predict_batch(
         agreement = agree_on_rows(channel, job, purpose, holding)
 
         classes: tuple[str, ...] = ()
+        crew: Crew | None = None
+        if in_shards(job, agreement):
+            assert batch is not None
+            rows = None if common is None else common.rows
+            crew = stack.enter_context(
+                crew_for_batch(seat, channel, agreement, file.part, frame, rows, batch)
+            )
+        workers = [] if crew is None else crew.workers
 
         def program(runtime: Party, columns: FloatArray) -> FloatArray | Explained | None:
             nonlocal classes
@@ -141,12 +160,14 @@ def predict_batch(
             query = job.query(frame.n_samples, file.part.n_tables, features)
             unit = tell_unit(runtime, query, file.part)
             classes = tell_classes(runtime, channel, job, file)
-            return answer(runtime, query, job.names, file.part, columns, unit)
+            return answer(runtime, query, job.names, file.part, columns, unit, workers)
 
         index = job.names.index(seat.name)
         record = run_party(
             program, index, job.names, frame.columns, channel, dealers=job.dealer_names
         )
+    if crew is not None:
+        record.meter.add_group(crew.meters)
     report = party_report(
         record,
         command="predict",

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
 
 from privet.arrays import IndexArray
+from privet.boosting import sharded_inference
 from privet.boosting.federation import PartyData, unit_of
-from privet.boosting.learned import Learned, SameIds, prepare_rows
+from privet.boosting.inference import applied
+from privet.boosting.learned import Learned, SameIds, prepare_rows, refuse_other_rows
+from privet.boosting.part import ModelPart
 from privet.boosting.shards import rows_of_shard
 from privet.data.description import DataDescription
+from privet.data.encoding import encode
+from privet.data.frame import Frame
+from privet.data.reader import read_some_rows
 from privet.federation.agreement import Agreement
 from privet.federation.brief import Brief, Place, unit_fields
 from privet.federation.crew import Crew, gathered
@@ -18,7 +28,10 @@ from privet.federation.session import Seat
 from privet.files.cluster import Cluster
 from privet.files.job import Job
 from privet.files.learned_record import LearnedRecord
+from privet.files.part_file import load_part
+from privet.suites.suite import AppliedTests
 from privet.terms.plan import Plan
+from privet.terms.shards import cut_rows
 from privet.terms.validation import rows_in_order
 from privet.transport.channel import Channel
 
@@ -79,13 +92,83 @@ def read_rows(brief: Brief, shard: int, rows: IndexArray) -> PartyData:
     )
 
 
+@dataclass(frozen=True)
+class Batch:
+    """Where the rows of a batch are, for workers who read their own."""
+
+    described: DataDescription
+    model: Path
+    """Our part of the model that is to predict."""
+    cluster: Cluster
+
+
+def in_shards(job: Job, agreement: Agreement) -> bool:
+    """Tell whether workers predict a batch: where it is large, and not to be explained."""
+    large = agreement.samples >= max(job.shards, sharded_inference.WORTHWHILE)
+    return job.shards > 1 and large and not agreement.explain
+
+
+def crew_for_batch(
+    seat: Seat,
+    channel: Channel,
+    agreement: Agreement,
+    part: ModelPart,
+    frame: Frame,
+    common: IndexArray | None,
+    batch: Batch,
+) -> contextlib.AbstractContextManager[Crew]:
+    """Gather the workers of a participant who predict rows: all of a frame, in its order."""
+    shards = cut_rows(frame.n_samples, 0, seat.job.shards)
+
+    def here(brief: Brief, shard: int, _: IndexArray) -> AppliedTests:
+        columns = frame.columns[:, shards[shard].positions(frame.n_samples)]
+        return applied(brief.query(shard), seat.job.names, part, columns)
+
+    def brief(shard: int, group: dict[str, Place], session: str) -> Brief:
+        assert frame.ids is not None
+        ids = frame.ids.take(shards[shard].positions(frame.n_samples))
+        return Brief.of(
+            seat.job,
+            agreement,
+            seat.name,
+            command="predict",
+            group=group,
+            session=session,
+            model=str(batch.model.resolve()),
+            described=batch.described.model_dump(mode="json"),
+            ids=ids.digest().hex(),
+        )
+
+    def rows(shard: int) -> IndexArray:
+        at = shards[shard].positions(frame.n_samples)
+        return at if common is None else common[at]
+
+    engine = engine_of(batch.cluster, here, read_batch)
+    return gathered(seat, channel, agreement.run, batch.cluster, engine, brief, rows)
+
+
+def read_batch(brief: Brief, shard: int, rows: IndexArray) -> AppliedTests:
+    """Read a worker's rows to predict, and apply its participant's tests to them."""
+    job, file = Job.parse(brief.job), load_part(Path(brief.model))
+    described = DataDescription.parse(brief.described)
+    described = described.model_copy(update={"label": None, "weight": None})
+    ordered, place = np.unique(rows, return_inverse=True)
+    frame = read_some_rows(described, ordered, file.encoders, None, job.ids.rules)
+    refuse_other_rows(described.where, frame.ids, place, bytes.fromhex(brief.ids))
+    columns = encode(frame, file.encoders).columns[:, place]
+    return applied(brief.query(shard), job.names, file.part, columns)
+
+
 def crew_of_dealer(
     seat: Seat, channel: Channel, agreement: Agreement, cluster: Cluster
 ) -> contextlib.AbstractContextManager[Crew]:
     """Gather the workers of a dealer, who know what it knows: no names, and no data."""
 
     def brief(shard: int, group: dict[str, Place], session: str) -> Brief:
-        return Brief.of(seat.job, agreement, seat.name, group=group, session=session)
+        command = agreement.command
+        return Brief.of(
+            seat.job, agreement, seat.name, group=group, session=session, command=command
+        )
 
     engine = engine_of(cluster, no_rows, no_rows)
     return gathered(seat, channel, agreement.run, cluster, engine, brief, lambda _: None)

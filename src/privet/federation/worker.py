@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from privet.arrays import IndexArray
 from privet.boosting.federation import PartyData
+from privet.boosting.sharded_inference import infer_shard
 from privet.boosting.shards import train_shard
 from privet.errors import UnavailableError
 from privet.federation.brief import Brief, Place, receive_rows
@@ -22,15 +23,18 @@ from privet.files.job import Job
 from privet.files.shard_scores import ShardScores
 from privet.runtime.meter import Meter
 from privet.runtime.orders import Worker
-from privet.runtime.roles import run_dealer, run_party
+from privet.runtime.roles import Program, run_dealer, run_party
 from privet.runtime.runtime import Runtime
+from privet.suites.suite import AppliedTests
 from privet.transport import messages
 from privet.transport.identity import Identity
 from privet.transport.mesh import Member, connect, listen
 from privet.transport.sockets import SocketChannel
 
-Load = Callable[[Brief, int, IndexArray], PartyData]
-"""Returns what a participant's worker trains on: by a shard's number, and its rows of the table."""
+Rows = PartyData | AppliedTests
+"""What a participant's worker has of its rows: to train on, or as a model's tests come out."""
+Load = Callable[[Brief, int, IndexArray], Rows]
+"""Returns that, by a shard's number, and its rows of the table."""
 
 
 def work_on_all(summonses: Sequence[Summons], load: Load) -> None:
@@ -78,7 +82,8 @@ def work(summons: Summons, load: Load) -> None:
             )
             listener.close()
             channel = SocketChannel(brief.name, links)
-            meter = _train(brief, summons.shard, data, channel, orders, where)
+            program = _program(brief, summons.shard, orders, where)
+            meter = _run(brief, program, data, channel)
         except BaseException as error:
             step = where[0].step_name if where else "start"
             orders.failed(error, step)
@@ -111,24 +116,36 @@ def _listening(host: str, ports: tuple[int, int] | None) -> socket.socket:
     raise UnavailableError(f"cannot listen on {host} at {which}")
 
 
-def _train(
-    brief: Brief,
-    shard: int,
-    data: PartyData | None,
-    channel: SocketChannel,
-    orders: Worker,
-    where: list[Runtime],
-) -> Meter:
-    """Take part in a training, in our shard's group; return what was metered."""
+def _program(brief: Brief, shard: int, orders: Worker, where: list[Runtime]) -> Program:
+    """Return what we run in our shard's group; where we are in it is told there."""
+    train = _training(brief, shard, orders)
+
+    def program(runtime: Runtime, rows: Rows | None) -> None:
+        where.append(runtime)
+        if brief.command == "train":
+            assert not isinstance(rows, AppliedTests)
+            train(runtime, rows)
+        else:
+            query = brief.query(shard)
+            tests = (
+                rows if isinstance(rows, AppliedTests) else AppliedTests(query.shape, None, None)
+            )
+            infer_shard(runtime, query.protocol, tests, orders)
+
+    return program
+
+
+def _training(
+    brief: Brief, shard: int, orders: Worker
+) -> Callable[[Runtime, PartyData | None], None]:
     job = Job.parse(brief.job)
-    federation, plan = brief.training()
     scores = ShardScores(Path(brief.folder), job.digest, brief.data, shard)
 
     def keep(tables: int, values: npt.NDArray[np.uint64]) -> None:
         scores.save(tables, brief.this_run, values)
 
-    def program(runtime: Runtime, own: PartyData | None) -> None:
-        where.append(runtime)
+    def training(runtime: Runtime, own: PartyData | None) -> None:
+        federation, plan = brief.training()
         earlier = None
         if own is not None and brief.tables:
             earlier = scores.load(brief.tables, brief.run)
@@ -144,8 +161,14 @@ def _train(
             keep=None if own is None else keep,
         )
 
+    return training
+
+
+def _run(brief: Brief, program: Program, rows: Rows | None, channel: SocketChannel) -> Meter:
+    """Run a program as a participant's worker, or a dealer's; return what was metered."""
+    job = Job.parse(brief.job)
     names, dealers = job.names, job.dealer_names
-    if data is None:
+    if rows is None:
         return run_dealer(program, names, channel, dealers).meter
     index = names.index(brief.name)
-    return run_party(program, index, names, data, channel, dealers=dealers).meter
+    return run_party(program, index, names, rows, channel, dealers=dealers).meter

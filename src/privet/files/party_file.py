@@ -159,9 +159,14 @@ class PartyFile(Config):
         query: str | None = None,
     ) -> Frame:
         """Read rows to predict, from our table or from another like it."""
+        return read_new_rows(self.describe_new_rows(path, query), encoders, self._rules(job))
+
+    def describe_new_rows(
+        self, path: str | Path | None = None, query: str | None = None
+    ) -> DataDescription:
+        """Return how rows to predict are described: as our table is, but elsewhere."""
         data = self.data if path is None else self.data.at(path)
-        data = data if query is None else data.asking(query)
-        return read_new_rows(data, encoders, self._rules(job))
+        return data if query is None else data.asking(query)
 
     def read_ids(self, job: Job) -> Ids:
         """Read our ids alone."""

@@ -28,6 +28,7 @@ LINES = {
     "--listen 127.0.0.1:0 --audit audit.log --wait 0.01",
     "align": "--party bank/party.toml --job job.toml --out ids.csv --report report.json "
     "--wait 0.01",
+    "shard": "--party bank/party.toml --job job.toml --out by-shard --shards 2",
     "train": "--party bank/party.toml --job job.toml --report report.json --wait 0.01",
     "forget": "--party bank/party.toml",
     "predict": "--party bank/party.toml --model bank/models/rehearsal.part --data bank/new.csv "
@@ -35,6 +36,7 @@ LINES = {
     "serve": "--party bank/party.toml --model bank/models/rehearsal.part --data bank/new.csv "
     "--job job.toml --wait 0.01",
     "export": "--model model.json --out again.json --catboost again.cbm.json",
+    "ui": "--party empty --no-browser",  # it would stay, with a file that is one
     "cuts": "--party bank/party.toml --job job.toml",
     "estimate": "--job job.toml --samples 100 --features 3,2 --cuts 31 --delay 1 --rate 100",
     "inspect": "model.json --plot pictures --report losses.json",

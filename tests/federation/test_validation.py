@@ -19,7 +19,7 @@ from privet.federation.events import Event
 from privet.files.job import Job
 from privet.files.part_file import load_part
 from privet.laboratory.local_federation import LocalFederation
-from privet.suites.masked.validation import Validation
+from privet.suites.masked.suite import MaskedSuite
 from tests.federation.harness import (
     N_SAMPLES,
     NAMES,
@@ -74,7 +74,7 @@ def losses_of(found: Run) -> list[float]:
 def scripted(monkeypatch: pytest.MonkeyPatch, losses: list[float]) -> None:
     """Have the label's holder believe that these are the losses, one after each table."""
     rest = iter(losses)
-    monkeypatch.setattr(Validation, "loss_of", lambda *_: next(rest))
+    monkeypatch.setattr(MaskedSuite, "validation_loss_of", lambda *_: next(rest))
 
 
 @pytest.mark.parametrize("task", ["regression", "classification"])

@@ -228,7 +228,6 @@ def solve(
         mock.patch.object(OpeningGate, "__call__", solving(OpeningGate.__call__)),
         mock.patch("privet.suites.masked.bounds.together", solving(together)),
         mock.patch("privet.suites.masked.monotone.together", solving(together)),
-        mock.patch("privet.suites.masked.rows.together", solving(together)),
         mock.patch("privet.suites.masked.tournament.together", solving(together)),
     ):
         run_threads(

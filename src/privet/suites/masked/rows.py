@@ -8,7 +8,6 @@ each with a runtime of its own (`sharded`): the same calls, and the same numbers
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +15,6 @@ import numpy.typing as npt
 from privet.arithmetic.fixed_point import FixedPoint
 from privet.arithmetic.rings import Z64, Ring
 from privet.arithmetic.shares import Share
-from privet.gates.gate import Later, together
 from privet.gates.indicators import publish
 from privet.gates.masked import Masked, mask, mask_one
 from privet.gates.sigmoid_series import SCORE_BITS
@@ -33,7 +31,6 @@ from privet.terms.plan import Plan
 from privet.terms.shards import Shard
 
 _ENCODING = FixedPoint(SCORE_BITS)
-_Opened = TypeVar("_Opened")
 Test = tuple[int, int]
 """A feature and, to its owner, the last bucket that passes; -1 to the others."""
 
@@ -85,8 +82,8 @@ class TableRows(ABC):
         """Split the nodes of a level by the outcomes of a test, but those of the last level."""
 
     @abstractmethod
-    def split_last(self, level: int, test: Test, beside: Later[_Opened]) -> _Opened:
-        """Find the leaves that rows reach, with what else is opened then, which is returned."""
+    def split_last(self, level: int, test: Test, *beside: Share) -> list[Masked]:
+        """Find the leaves that rows reach, and mask other values meanwhile, which are returned."""
 
     @abstractmethod
     def add_leaves(self, values: Masked) -> None:
@@ -195,14 +192,9 @@ class OwnTableRows(TableRows):
         self._samples.split(fails)
         self._samples.remember(fails)
 
-    def find_leaves(self, test: Test) -> None:
-        """Mask the outcomes of the last level's test, in an opening of their own."""
-        self._samples.remember(mask_one(self._runtime, self._samples.outcome(*test)))
-
-    def split_last(self, level: int, test: Test, beside: Later[_Opened]) -> _Opened:
-        """Mask the outcomes alone."""
-        masking = mask.later(self._samples.outcome(*test))
-        (fails,), others = together(self._runtime, masking, beside)
+    def split_last(self, level: int, test: Test, *beside: Share) -> list[Masked]:
+        """Mask the outcomes, and all else in the same opening."""
+        fails, *others = mask(self._runtime, self._samples.outcome(*test), *beside)
         self._samples.remember(fails)
         return others
 

@@ -13,14 +13,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import reduce
 from operator import add
-from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from privet.arithmetic.shares import Share
-from privet.gates.gate import Later, alone
-from privet.gates.masked import Masked, mask_one
+from privet.gates.masked import Masked, mask, mask_one
 from privet.runtime.counter import Cost, Counter
 from privet.runtime.orders import Head, Order
 from privet.runtime.party import Party
@@ -32,8 +30,6 @@ from privet.suites.masked.worker import MaskedShardWorker
 from privet.suites.suite import OwnData
 from privet.terms.plan import Plan
 from privet.terms.shards import Shard
-
-_Opened = TypeVar("_Opened")
 
 
 class _Twin:
@@ -166,10 +162,10 @@ class ShardedTableRows(TableRows):
         """Have every group split its rows."""
         self._workers.do("split", level, *test)
 
-    def split_last(self, level: int, test: Test, beside: Later[_Opened]) -> _Opened:
-        """Have every group find its rows' leaves, while the heads open something."""
+    def split_last(self, level: int, test: Test, *beside: Share) -> list[Masked]:
+        """Have every group find its rows' leaves, while the heads mask something."""
         due = self._workers.give("split last", level, *test)
-        others = alone(self._workers.runtime, beside)
+        others = mask(self._workers.runtime, *beside)
         self._workers.answers(due)
         return others
 

@@ -17,7 +17,7 @@ from privet.arithmetic.shares import Share
 from privet.arrays import Indices
 from privet.errors import ParameterError
 from privet.gates.indicators import Published
-from privet.gates.masked import mask, mask_one, signed_lift
+from privet.gates.masked import mask_one, signed_lift
 from privet.gates.polynomial import polynomial
 from privet.gates.reciprocal_series import reciprocal_series
 from privet.gates.rows import AT_ONCE
@@ -185,8 +185,7 @@ class MaskedSuite(MaskedInference):
                     if level + 1 < depth:
                         rows.split(level, test)
                     else:
-                        masking = mask.later(cuts.chosen(*test), *room)
-                        chosen, *residuals = rows.split_last(level, test, masking)
+                        chosen, *residuals = rows.split_last(level, test, cuts.chosen(*test), *room)
         values = cuts.leaf_values(chosen, residuals)
         if plan.monotone:
             with runtime.step("order"):

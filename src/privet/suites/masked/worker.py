@@ -90,7 +90,7 @@ class MaskedShardWorker(ShardWorker):
 
     def _split_last(self, level: int, feature: int, bucket: int) -> None:
         with self._runtime.step("level", level), self._runtime.step("split"):
-            self._table.find_leaves((feature, bucket))
+            self._table.split_last(level, (feature, bucket))
 
     def _add_leaves(self, values: Share) -> None:
         with self._runtime.step("update"):

@@ -17,6 +17,7 @@ from benchmarks import (
     options,
     same_tests,
     secretflow,
+    shards,
 )
 from benchmarks.chaos import page as chaos
 from benchmarks.evidence.kept import read
@@ -72,6 +73,7 @@ def _programs(folder: Path) -> Iterator[str]:
         dealers,
         masks,
         many_rows,
+        shards,
         same_tests,
         boosters,
         columns,
@@ -214,8 +216,8 @@ def _largest(rows: Rows) -> Iterator[str]:
     largest = max(rows, key=lambda row: int(row["samples"]))
     yield (
         f"{int(largest['samples']):,} samples took {float(largest['wall_seconds']):.0f} s for one table, and "
-        f"{float(largest['peak_rss_mb']):,.0f} MB in the largest process. The protocol stops at 2,097,152 samples, where sums of gradients "
-        "would be left with fewer than 12 fraction bits.\n"
+        f"{float(largest['peak_rss_mb']):,.0f} MB in the largest process. Uniform masks stop at 2,097,152 samples, where sums of gradients "
+        'would be left with fewer than 12 fraction bits; lattice masks go on ("Many rows").\n'
     )
 
 

@@ -335,6 +335,13 @@ def check_classes(plan: Plan, scales: Scales) -> None:
             assert y * factor <= Fraction(104, 100) * top
 
 
+def test_noisy_counts_fit_their_ring_below_zero_too() -> None:
+    """So many rows that the noise above the largest count just fits, and the same below not."""
+    params = Params(task="regression", tables=1, depth=1, l2=10_000.0, learning_rate=0.01)
+    units = Scales.of(Plan(params, Ownership((0, 1), 1), 7517, errors=6)).units
+    assert units.h_limit + units.h_slack < 1 << (units.h_ring.bits - 1)
+
+
 @given(all_scales)
 def test_scales_leave_no_room_for_overflow(found: tuple[Plan, Scales]) -> None:
     """Whatever the samples, classes, l2, depth, rate, start and masks that are not refused."""

@@ -201,7 +201,8 @@ class Units:
             h_slack = (noise.most_noise(plan) >> h_more) + 1 + plan.errors
             h_limit += h_slack
             g_limit += (noise.most_noise(plan) >> g_more) + 1 + plan.errors
-        rounding = 0 if counts else n_samples + 2 * h_slack
+        # Counts are exact, but for noise, which is as much below zero as above their limit.
+        rounding = h_slack if counts else n_samples + 2 * h_slack
         width = (h_limit + rounding).bit_length() + 1
         if wide or not counts:
             bits = max(bits, width)  # the widest ring, though few rows may be drawn for a table

@@ -10,7 +10,7 @@ ifneq ($(wildcard ../shared/data),)
 export PRIVET_DATA ?= $(abspath ../shared/data)
 endif
 
-.PHONY: setup demo test docs reference test-mutants test-chaos test-browser fuzz lint format bench-reference bench-gates bench-paper \
+.PHONY: setup demo test docs reference test-mutants test-chaos test-browser test-slow fuzz lint format bench-reference bench-gates bench-paper \
         bench-protocols bench-attack bench-checkpoints bench-serving bench-soak bench-alignment bench-secretflow bench-same-tests bench-multiclass bench-growth bench-link \
         bench-reading bench-columns bench-boosters bench-options bench-dealers bench-masks bench-rows bench-shards bench bench-quick clean
 
@@ -28,6 +28,10 @@ demo: setup
 
 test: setup lint
 	$(BIN)/pytest -n 3 --dist loadfile
+
+# What takes long: the wheel in an empty environment, nonsense for commands that meet others.
+test-slow: setup
+	PRIVET_SLOW=1 $(BIN)/pytest -n 3 -m slow
 
 # Losing privacy on purpose, 100 times: about forty minutes. Writes docs/mutants.md.
 test-mutants: setup

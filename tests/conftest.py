@@ -22,6 +22,16 @@ settings.load_profile("privet")
 _FILES = {"california": "california_housing.csv.gz", "credit": "credit_default.csv.gz"}
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave out what takes long, unless somebody asks for it."""
+    if "PRIVET_SLOW" in os.environ:
+        return
+    left_out = pytest.mark.skip(reason="takes long: `make test-slow` runs it")
+    for item in items:
+        if item.get_closest_marker("slow") is not None:
+            item.add_marker(left_out)
+
+
 @pytest.fixture(autouse=True)
 def signals() -> Iterator[None]:
     """Undo what a whole command, run in this process, does to signals as it ends."""

@@ -121,7 +121,10 @@ def places_in(words: list[str]) -> list[int]:
     ]
 
 
-@pytest.mark.parametrize("command", LINES)
+@pytest.mark.parametrize(
+    "command",
+    [pytest.param(c, marks=[pytest.mark.slow] if c in MEETING else []) for c in LINES],
+)
 @pytest.mark.usefixtures("copied")
 def test_nonsense_gets_a_message(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: str

@@ -58,6 +58,7 @@ def test_everything_is_in_it(wheel: Path) -> None:
     assert found == wanted | {"privet/py.typed"}
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_demonstration_from_an_empty_environment(wheel: Path, tmp_path: Path) -> None:
     venv.create(tmp_path / "empty")
@@ -87,7 +88,7 @@ def test_a_demonstration_from_an_empty_environment(wheel: Path, tmp_path: Path) 
 
 def test_make_demo_is_the_same() -> None:
     dry = subprocess.run(
-        ["make", "--dry-run", "demo"],  # noqa: S607
+        ["make", "--no-print-directory", "--dry-run", "demo"],  # noqa: S607
         cwd=ROOT,
         capture_output=True,
         text=True,

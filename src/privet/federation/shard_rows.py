@@ -10,10 +10,10 @@ import numpy as np
 
 from privet.arrays import IndexArray
 from privet.boosting import sharded_inference
-from privet.boosting.federation import PartyData, unit_of
+from privet.boosting.federation import PartyData
 from privet.boosting.inference import applied
 from privet.boosting.learned import Learned, SameIds, prepare_rows, refuse_other_rows
-from privet.boosting.part import ModelPart
+from privet.boosting.part import LabelUnit, ModelPart
 from privet.boosting.shards import rows_of_shard
 from privet.data.description import DataDescription
 from privet.data.encoding import encode
@@ -44,11 +44,10 @@ def crew_of_participant(
     table: Table,
     common: IndexArray | None,
     plan: Plan,
+    unit: LabelUnit | None,
 ) -> contextlib.AbstractContextManager[Crew]:
     """Gather the workers of a participant, whose rows are all of its table, or those in common."""
     shards, cluster = plan.cut(), table.party.cluster
-    federation = seat.job.federation(agreement.features, agreement.cut_counts)
-    unit = unit_of(federation, plan, own.data, own.state(agreement.stage))
     in_order = rows_in_order(plan.n_rows, plan.params)
     in_table = in_order if common is None else common[in_order]
     learned = LearnedRecord.of(Learned.of(own.prepared)).model_dump(mode="json")

@@ -5,11 +5,20 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
 from privet.boosting.estimate import estimate
-from privet.boosting.federation import Keeping, PartyData, Trained, TrainingState, train
+from privet.boosting.federation import (
+    Keeping,
+    PartyData,
+    Trained,
+    TrainingState,
+    train,
+    unit_of,
+)
+from privet.boosting.part import LabelUnit
 from privet.boosting.validation import Validated, validate
 from privet.federation.agreement import Agreement, Statement, agree_on_purpose, agree_on_rows
 from privet.federation.events import Event, Tell
@@ -24,6 +33,7 @@ from privet.federation.party_report import (
     validation_report,
 )
 from privet.federation.progress import watched
+from privet.federation.said_before import of_classes, told_of
 from privet.federation.session import Seat
 from privet.federation.shard_rows import crew_of_participant
 from privet.files.job import Job
@@ -35,7 +45,6 @@ from privet.runtime.meter import Meter
 from privet.runtime.orders import Head
 from privet.runtime.party import Party
 from privet.runtime.roles import Record, peak_rss_mb, run_party
-from privet.terms.cuts import told_cuts
 from privet.terms.validation import best_of
 from privet.transport.sockets import SocketChannel
 
@@ -71,13 +80,13 @@ def _train(party: PartyFile, seat: Seat, restart: bool) -> tuple[PartyReport, Pa
             text = f"warning: {complaint}; it is left out, and the one before it counts"
             seat.tell(Event("warning", text, {"warning": complaint}))
         if own.prepared.classes:
-            seat.tell(_of_classes(own.prepared.classes))
+            seat.tell(of_classes(own.prepared.classes))
         names = own.data.columns.names
         holding = Holding(
             samples=own.data.columns.n_samples,
             n_features=len(names),
             features=list(names),
-            cuts=_told(own.data, job, seat.tell),
+            cuts=told_of(own.data, job, seat.tell),
             stages=own.stages,
             ended=own.ended,
         )
@@ -95,7 +104,9 @@ def _train(party: PartyFile, seat: Seat, restart: bool) -> tuple[PartyReport, Pa
             if job.shards > 1:
                 rows = None if common is None else common.rows
                 crew = stack.enter_context(
-                    crew_of_participant(seat, channel, agreement, own, table, rows, program.plan)
+                    crew_of_participant(
+                        seat, channel, agreement, own, table, rows, program.plan, program.unit
+                    )
                 )
                 program.workers = crew.workers
             index = job.names.index(seat.name)
@@ -157,12 +168,22 @@ class _Training:
         self.left = self.plan.params.tables - self._done
         """How many tables there are to train, unless it is stopped early."""
 
+    @cached_property
+    def state(self) -> TrainingState | None:
+        """What we go on from, if all have something: read once."""
+        return self._own.state(self._agreement.stage)
+
+    @property
+    def unit(self) -> LabelUnit | None:
+        """The label's unit, if we hold the label."""
+        return unit_of(self._federation, self.plan, self._own.data, self.state)
+
     def __call__(self, runtime: Party, data: PartyData) -> Ended:
         """Train, with a checkpoint after every table."""
         if not self._aligned:
             digest = digest_of(self._own.ids, self._agreement.run)
             refuse_other_ids(runtime, runtime.names, digest, self._channel)
-        state = self._own.state(self._agreement.stage)
+        state = self.state
         self._announce()
         started = time.perf_counter()
 
@@ -199,7 +220,7 @@ class _Training:
         """Return what an earlier run has trained to its end, when all have said goodbye."""
         self._announce()
         tables, run = self._agreement.stage
-        state = self._own.state(self._agreement.stage)
+        state = self.state
         assert state is not None
         self._channel.close()
         if self._own.checkpoints.stages():
@@ -271,24 +292,3 @@ class _Training:
                 },
             )
         )
-
-
-def _of_classes(classes: tuple[str, ...]) -> Event:
-    if len(classes) > 2:
-        text = f"the label's classes are {', '.join(map(repr, classes))}"
-    else:
-        text = " and ".join(f"{name!r} is {number}" for number, name in enumerate(classes))
-        text = f"of the label, {text} (positive, in party.toml)"
-    return Event("classes", text, {"classes": classes})
-
-
-def _told(data: PartyData, job: Job, tell: Tell) -> list[int] | None:
-    """Return the numbers of cuts that we state, and say so before we do."""
-    columns, cuts = data.columns, job.told_cuts
-    told = told_cuts(columns.filled_cuts, cuts, job.hyper_parameters().candidates)
-    if told is None:
-        return None
-    by_name = dict(zip(columns.names, told, strict=True))
-    text = ", ".join(f"{name} {count}" for name, count in by_name.items()) or "none of ours"
-    tell(Event("cuts", f"all are told our numbers of cuts, {cuts}: {text}", {"cuts": by_name}))
-    return list(told)

@@ -40,7 +40,8 @@ def case(
     """Return a training in shards, and what it is trained on."""
     x = columns(sum(sizes))[:, :n_rows]
     values = {"task": "regression", "tables": 3, "depth": 3, "buckets": 8, "learning_rate": 0.5}
-    reveals = {key: changes.pop(key) for key in ("reveal_loss", "reveal_gain") if key in changes}
+    terms = ("reveal_loss", "reveal_gain", "monotone")
+    reveals = {key: changes.pop(key) for key in terms if key in changes}
     params = Params.parse({**values, **changes})
     label = label_of(columns(5), params.task)[:n_rows]
     if params.classes > 2:
@@ -71,14 +72,21 @@ def case(
     return federation, plan, inputs, label, params
 
 
-def check_tests(played: Played, inputs: list[PartyData], params: Params) -> None:
+def check_tests(
+    played: Played, inputs: list[PartyData], params: Params, monotone: tuple[int, ...] = ()
+) -> None:
     """The tests are those of the reference, and all losses within their bounds."""
     last = inputs[-1]
     assert last.label is not None
     parties = [each.columns for each in inputs]
     n_validation = round(params.validation * len(last.label))
     grown = train_watched(
-        parties, last.label, params, n_validation=n_validation, weight=last.weight
+        parties,
+        last.label,
+        params,
+        n_validation=n_validation,
+        weight=last.weight,
+        monotone=monotone,
     )
     trained = played.trained
     model = join([each.part for each in trained if each.part is not None])
@@ -117,13 +125,14 @@ def test_shards_of_a_row_and_uneven_ones(n_rows: int) -> None:
         {"subsample": 0.6},
         {"task": "classification", "classes": 3},
         {"min_gain": 5.0},
+        {"monotone": (-1, 0, 0, 1, 0)},
         {"sizes": (2, 1, 2), "reveal_loss": True, "reveal_gain": True},
     ],
     ids=lambda changes: ", ".join(map(str, changes)),
 )
 def test_whatever_a_training_asks_of_its_rows(changes: dict[str, Any]) -> None:
     federation, plan, inputs, _, params = case(3, **changes)
-    check_tests(play_in_shards(federation, plan, inputs), inputs, params)
+    check_tests(play_in_shards(federation, plan, inputs), inputs, params, plan.monotone)
 
 
 def test_three_dealers() -> None:

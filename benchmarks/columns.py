@@ -96,7 +96,7 @@ def _compare(
     found: dict[str, list[float]] = {"ours": [], "catboost": []}
     for seed in range(splits):
         train_rows, test_rows = split_rows(frame, 0.2, seed, stratify=True)
-        prepared = prepare("all", train_rows, params)
+        prepared = prepare("all", train_rows.by_column(), params)
         assert prepared.label is not None
         model = train([prepared.columns], prepared.label, params, PLAIN)
         ours = model.predict(encode(test_rows, prepared.encoders).columns)
@@ -147,9 +147,9 @@ def _bytes(adult: Frame) -> list[dict[str, Any]]:
         ),
     )
     params = Params(task="classification", tables=50, depth=5, buckets=44)
-    wide = prepare("all", one_hot, params).columns
+    wide = prepare("all", one_hot.by_column(), params).columns
     params = Params(task="classification", tables=50, depth=5)
-    raw = prepare("all", adult, params).columns
+    raw = prepare("all", adult.by_column(), params).columns
     rows = []
     for how, columns, cuts in (
         ("one-hot", wide, "hidden"),

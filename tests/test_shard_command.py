@@ -45,7 +45,7 @@ def digest(local: LocalFederation, name: str) -> str:
 def test_rows_as_they_stand(tmp_path: Path) -> None:
     local = prepare(tmp_path)
     job = Job.read(local.job)
-    before, data = own(local, "bank").read_rows(job), digest(local, "bank")
+    before, data = own(local, "bank").read_rows(job).together(), digest(local, "bank")
     said = shard(local, "bank", 3)
     folder = tmp_path / "bank" / "by shard"
     assert said == (
@@ -55,7 +55,7 @@ def test_rows_as_they_stand(tmp_path: Path) -> None:
     assert [path.name for path in sorted(folder.iterdir())] == [
         *("00000.parquet", "00001.parquet", "00002.parquet")
     ]
-    after = own(local, "bank").read_rows(job)
+    after = own(local, "bank").read_rows(job).together()
     assert after.names == before.names
     np.testing.assert_array_equal(after.columns, before.columns)
     assert after.ids is not None

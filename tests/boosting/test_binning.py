@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -15,6 +17,38 @@ finite = st.floats(allow_nan=False, allow_infinity=False)
 cells = st.one_of(finite, st.sampled_from([0.0, -0.0, 1.0, 2.0, np.nan, 5e-324, 1e308, -1e308]))
 columns = arrays(np.float64, st.integers(0, 60), elements=cells)
 bucket_counts = st.integers(2, 12) | st.just(256)
+
+
+def by_values(column: FloatArray, buckets: int) -> FloatArray:
+    """Choose thresholds by the distinct values and their counts, as the specification says it."""
+    values, counts = np.unique(column, return_counts=True)
+    if len(values) and np.isnan(values[-1]):
+        values = np.concatenate(([-np.inf], values[:-1]))
+        counts = np.concatenate((counts[-1:], counts[:-1]))
+    below = np.concatenate(([0], np.cumsum(counts)))
+    first = 1 if buckets > 2 and len(values) > 1 and np.isneginf(values[0]) else 0
+    even = buckets - first
+    ranks = below[first] + np.arange(1, even) * (below[-1] - below[first]) // even
+    cuts = {int(cut) for cut in np.searchsorted(below, ranks, side="right") - 1} | {first}
+    cuts.discard(0)
+    while len(cuts) < buckets - 1:
+        edges = [0, *sorted(cuts), len(below) - 1]
+        parts = [part for part in pairwise(edges) if part[1] - part[0] > 1]
+        if not parts:
+            break
+        start, end = max(parts, key=lambda part: below[part[1]] - below[part[0]])
+        inner = below[start + 1 : end]
+        cuts.add(start + 1 + int(np.argmin(np.abs(2 * inner - below[start] - below[end]))))
+    low, high = (values[np.array(sorted(cuts), dtype=int) - k] for k in (1, 0))
+    middle = low / 2 + high / 2
+    between: FloatArray = np.where(middle > low, middle, high)
+    return np.where(np.isneginf(low), low, between)
+
+
+@given(columns, bucket_counts)
+def test_thresholds_are_those_of_distinct_values(column: FloatArray, buckets: int) -> None:
+    found = find_thresholds(column, buckets)
+    np.testing.assert_array_equal(found, by_values(column, buckets))
 
 
 @given(columns, bucket_counts)

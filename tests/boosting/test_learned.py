@@ -20,7 +20,7 @@ from privet.boosting.federation import PartyData
 from privet.boosting.learned import Learned, SameIds, prepare_rows
 from privet.boosting.preparation import Prepared, prepare
 from privet.data.description import DataDescription
-from privet.data.reader import Rules, read_table
+from privet.data.reader import Rules, read_by_column
 from privet.files.learned_record import LearnedRecord
 from privet.terms.params import Params
 from privet.terms.shards import cut_rows
@@ -73,8 +73,8 @@ def described(path: Path, *kept: str, **said: Any) -> DataDescription:
 
 
 def whole(data: DataDescription, params: Params, aligned: IndexArray) -> Prepared:
-    frame = read_table(data).take(aligned)
-    return prepare("bank", frame, params, data.positive, data.class_weight)
+    rows = read_by_column(data).take(aligned)
+    return prepare("bank", rows, params, data.positive, data.class_weight)
 
 
 def check_shards(
@@ -226,7 +226,7 @@ def test_other_rows_in_the_same_places(tmp_path: Path) -> None:
     path = write_csv(tmp_path / "table.csv")
     said = described(path, "y", label="y")
     rules: Rules = [["strip"]]
-    prepared = prepare("bank", read_table(said, rules), TWO)
+    prepared = prepare("bank", read_by_column(said, rules), TWO)
     learned, rows = Learned.of(prepared), np.array([57, 41, 50])
     assert prepared.ids is not None
     same = SameIds(rules, prepared.ids.take(rows).digest())

@@ -25,9 +25,8 @@ def read(*batches: list[Any] | pa.Array, declared: str | None = None, **options:
 
 
 def values(cells: Cells) -> list[float]:
-    target = np.full(cells.rows, -1.0)
-    cells.move_to(target)
-    return target.tolist()
+    found: list[float] = cells.read().tolist()
+    return found
 
 
 def check(cells: Cells, kind: str, expected: list[float]) -> None:

@@ -27,16 +27,14 @@ def frame(**columns: Any) -> Frame:
         declared = Kind.parse(name.split("_")[0]) if name.startswith("category") else None
         column = Cells(name, declared)
         column.add(pa.array(cells))
-        values = np.empty(len(cells))
-        column.move_to(values)
-        rows.append(values)
-        contents.append(Content(column.kind or NUMBER, column.texts))
+        rows.append(column.read())
+        contents.append(column.content)
     return Frame(tuple(columns), np.stack(rows), contents=tuple(contents))
 
 
 def test_categories_become_ranks_by_frequency() -> None:
     rows = frame(job=["cook", "clerk", "clerk", "", "smith"], age=[1, 2, 3, 4, 5])
-    encoders = learn(rows, buckets=8)
+    encoders = learn(rows.by_column().columns, buckets=8)
     assert encoders[0].categories == ("clerk", "cook", "smith")  # equal ones by name
     assert encoders[1] == Encoder("age", NUMBER)
     found = encode(rows, encoders)
@@ -46,7 +44,7 @@ def test_categories_become_ranks_by_frequency() -> None:
 
 def test_rare_and_unseen_categories_are_the_rest() -> None:
     rows = frame(job=["a"] * 4 + ["b"] * 3 + ["c"] * 2 + ["d"])
-    encoders = learn(rows, buckets=4)
+    encoders = learn(rows.by_column().columns, buckets=4)
     assert encoders[0].categories == ("a", "b")
     new = frame(job=["d", "b", "never", "c", None, "a"])
     np.testing.assert_array_equal(encode(new, encoders).columns, [[2, 1, 2, 2, NAN, 0]])
@@ -55,7 +53,7 @@ def test_rare_and_unseen_categories_are_the_rest() -> None:
 def test_missing_and_rest_have_buckets_of_their_own() -> None:
     cells = ["a"] * 4 + ["b"] * 3 + ["c"] * 2 + ["d"] * 2 + [None]
     rows = frame(job=cells)
-    columns = encode(rows, learn(rows, buckets=4)).columns
+    columns = encode(rows, learn(rows.by_column().columns, buckets=4)).columns
     bucketed = bucket_columns("bank", ["job"], columns, 4)
     assert len({*bucketed.buckets[0]}) == 4
 
@@ -65,7 +63,7 @@ def test_one_hot_features_are_numbered_not_named() -> None:
     rows = Frame(
         rows.names, rows.columns, contents=(Content(Kind.parse("one-hot"), rows.contents[0].texts),)
     )
-    encoders = learn(rows, buckets=8)
+    encoders = learn(rows.by_column().columns, buckets=8)
     found = encode(rows, encoders)
     assert found.names == ("job 1", "job 2")
     np.testing.assert_array_equal(found.columns, [[0, 1, 1, 0], [1, 0, 0, 0]])
@@ -73,7 +71,7 @@ def test_one_hot_features_are_numbered_not_named() -> None:
 
 
 def test_encoders_take_the_columns_they_know_in_their_order() -> None:
-    encoders = learn(frame(a=["x", "y"], b=[1, 2]), buckets=8)
+    encoders = learn(frame(a=["x", "y"], b=[1, 2]).by_column().columns, buckets=8)
     found = encode(frame(c=[0, 0], b=[3, 4], a=["y", "x"]), encoders)
     assert found.names == ("a", "b")
     np.testing.assert_array_equal(found.columns, [[1, 0], [3, 4]])
@@ -82,7 +80,7 @@ def test_encoders_take_the_columns_they_know_in_their_order() -> None:
 
 
 def test_a_column_that_changed_its_kind_is_named() -> None:
-    encoders = learn(frame(a=["x", "y"], b=[1, 2]), buckets=8)
+    encoders = learn(frame(a=["x", "y"], b=[1, 2]).by_column().columns, buckets=8)
     with pytest.raises(DataError, match="column 'a' holds a number, and was a category when"):
         encode(frame(a=[1, 2], b=[1, 2]), encoders)
     with pytest.raises(DataError, match="column 'b' holds a boolean, and was a number when"):

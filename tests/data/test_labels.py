@@ -10,7 +10,6 @@ import pytest
 
 from privet.data.cells import Cells
 from privet.data.frame import Frame
-from privet.data.kinds import NUMBER, Content
 from privet.data.labels import settle_label, task_of
 from privet.errors import DataError
 
@@ -18,10 +17,8 @@ from privet.errors import DataError
 def labelled(cells: list[Any]) -> Frame:
     column = Cells("y")
     column.add(pa.array(cells))
-    values = np.empty(len(cells))
-    column.move_to(values)
-    content = Content(column.kind or NUMBER, column.texts)
-    return Frame((), np.empty((0, len(cells))), label=values, label_content=content)
+    empty = np.empty((0, len(cells)))
+    return Frame((), empty, label=column.read(), label_content=column.content)
 
 
 @pytest.mark.parametrize(
@@ -69,6 +66,7 @@ def test_a_regression_takes_numbers_as_they_are() -> None:
         (["a", "b"], "classification", "c", "the label has no value 'c'; it has 'a', 'b'"),
         (["a", "", "b"], "classification", None, r"label of row 2 is missing; .* \(1 of 3"),
         (["a", "b"], "regression", None, "the label is a category, and a regression needs"),
+        ([0, 0.3, 0.1 + 0.2], "classification", None, "both written '0.3', in rows 2 and 3"),
         ([1.0, 2.0], "regression", "1", "positive: a regression has no classes"),
         ([1.0, None], "regression", None, "the label of row 2 is nan"),
         ([1.0, 1.0], "regression", None, "the label is constant"),

@@ -14,7 +14,7 @@ import pytest
 from privet import DataError, Frame, ParameterError, read_frame
 from privet.data.description import DataDescription
 from privet.data.encoding import learn
-from privet.data.reader import column_names, read_new_rows, read_table
+from privet.data.reader import column_names, read_by_column, read_new_rows, read_table
 
 CSV = "id,age,income,label\n007,31,1.5e3,0\n8,,2000,1\nx9,-4.25,NA,1\n"
 
@@ -249,7 +249,7 @@ def test_a_description_is_checked(
 
 def test_new_rows_are_read_as_the_old_ones_were(write: Callable[[str], Path]) -> None:
     rows = read_frame(write("id,job,n\n1,cook,1\n2,clerk,2\n3,clerk,3\n"), id="id")
-    encoders = learn(rows, buckets=8)
+    encoders = learn(rows.by_column().columns, buckets=8)
     new = DataDescription(path=str(write("n;other;id;job\n5;x;7;clerk\n6;;8;smith\n")), id="id")
     found = read_new_rows(new, encoders)
     assert found.names == ("job", "n")
@@ -267,7 +267,8 @@ def test_new_rows_are_read_as_the_old_ones_were(write: Callable[[str], Path]) ->
 
 def test_text_that_became_numbers_is_named(write: Callable[[str], Path], tmp_path: Path) -> None:
     def encoders(cells: str) -> Any:
-        return learn(read_frame(write(cells), id="id", categorical=["zip"]), buckets=8)
+        rows = read_frame(write(cells), id="id", categorical=["zip"])
+        return learn(rows.by_column().columns, buckets=8)
 
     path = tmp_path / "new.parquet"
     pq.write_table(pa.table({"id": ["1"], "zip": [8000]}), path)
@@ -308,7 +309,7 @@ def test_new_rows_may_come_in_another_format(write: Callable[[str | bytes], Path
     described = DataDescription(
         path=str(path), id="id", separator=";", encoding="latin-1", decimal=","
     )
-    encoders = learn(read_table(described), 8)
+    encoders = learn(read_by_column(described).columns, 8)
     new = path.with_name("new")
     pq.write_table(pa.table({"spent": [3.5], "city": ["Z\xfcrich"], "id": [7]}), new)
     found = read_new_rows(described.at(new), encoders)

@@ -16,7 +16,7 @@ from privet.federation.holdings import Holding
 from privet.files.job import Job
 from privet.laboratory.local_federation import LocalFederation
 from privet.transport.memory import memory_channels
-from privet.transport.messages import MAX_BYTES, TAG, receive, swap
+from privet.transport.messages import MAX_BYTES, TAG, receive, send, swap
 from privet.version import __version__
 from tests.federation.harness import NAMES, change, prepare, run
 
@@ -320,6 +320,12 @@ def test_a_message_that_is_too_long() -> None:
     channels["b"].send("a", np.array([MAX_BYTES + 1], dtype=np.uint64), TAG)
     with pytest.raises(PeerMisbehavedError, match="too many"):
         receive(channels["a"], "b")
+
+
+def test_where_longer_messages_are_expected() -> None:
+    channels = memory_channels(["a", "b"])
+    send(channels["b"], ["a"], bytes(MAX_BYTES + 1))
+    assert len(receive(channels["a"], "b", most=2 * MAX_BYTES)) == MAX_BYTES + 1
 
 
 def test_nan_labels_and_empty_files_are_found_before_anybody_is_met(tmp_path: Path) -> None:

@@ -167,7 +167,7 @@ def test_columns_of_every_kind() -> None:
     )
     frame = Frame(("job", "town", "born"), columns, label=label, contents=contents)
     params = Params(task="regression", tables=5, depth=3, buckets=5)
-    prepared = prepare("bank", frame, params)
+    prepared = prepare("bank", frame.by_column(), params)
     model = train([prepared.columns], label, params)
     model = replace(model, encoders=prepared.encoders)
     features = encode(frame, prepared.encoders).columns
@@ -192,7 +192,7 @@ def test_a_trained_model_of_classes(tmp_path: Path) -> None:
     X, y = load_iris(return_X_y=True)
     params = Params(task="classification", classes=3, tables=4, depth=2)
     frame = Frame(("a", "b", "c", "d"), np.ascontiguousarray(X.T), label=y.astype(np.float64))
-    model = train([prepare("lab", frame, params).columns], y.astype(np.float64), params)
+    model = train([prepare("lab", frame.by_column(), params).columns], y.astype(np.float64), params)
     save_onnx(model, tmp_path / "model.onnx")
     session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
     found, _ = session.run(None, {INPUT: X})

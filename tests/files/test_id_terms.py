@@ -88,7 +88,7 @@ def test_as_many_columns_as_an_id_has_parts(job: Path) -> None:
     with pytest.raises(ParameterError, match=r"data\.id: names id, and an id of the job has 2 par"):
         PartyFile.load(path).read_rows(found)
     change(path, ('id = "id"', 'id = ["id", "a"]'))
-    rows = PartyFile.load(path).read_rows(found)
+    rows = PartyFile.load(path).read_rows(found).together()
     assert rows.names == ("b", "c")
     assert rows.ids is not None
     assert rows.ids.names == ("id", "a")

@@ -11,14 +11,17 @@ passes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
 
+from privet.arithmetic.roomy import roomy
 from privet.arrays import BucketArray, FloatArray, IndexArray
 from privet.errors import DataError
+
+_AT_ONCE = 1 << 18  # rows
 
 
 @dataclass(frozen=True)
@@ -60,8 +63,20 @@ def bucket_columns(
     """
     if len(names) != len(columns):
         raise DataError(f"{owner}: {len(names)} column names for {len(columns)} columns")
-    thresholds = np.full((len(columns), buckets - 1), np.inf)
-    indices = np.empty(columns.shape, dtype=np.uint8)
+    return bucket_each(owner, names, columns, columns.shape[1], buckets, n_validation)
+
+
+def bucket_each(
+    owner: str,
+    names: Sequence[str],
+    columns: Iterable[FloatArray],
+    n_samples: int,
+    buckets: int,
+    n_validation: int = 0,
+) -> BucketedColumns:
+    """Do the same with features that come one at a time: no other is in memory then."""
+    thresholds = np.full((len(names), buckets - 1), np.inf)
+    indices: BucketArray = roomy((len(names), n_samples), np.uint8)
     for row, (name, column) in enumerate(zip(names, columns, strict=True)):
         if np.isinf(column).any():
             sample = int(np.flatnonzero(np.isinf(column))[0])
@@ -71,7 +86,7 @@ def bucket_columns(
             )
         cuts = find_thresholds(column[: len(column) - n_validation], buckets)
         thresholds[row, : len(cuts)] = cuts
-        indices[row] = bucket_of(column, cuts)
+        fill_buckets(indices[row], column, cuts)
     return BucketedColumns(owner, tuple(names), indices, thresholds)
 
 
@@ -86,13 +101,15 @@ def find_thresholds(column: FloatArray, buckets: int) -> FloatArray:
 
     A threshold lies half way between two values; the one above the missing values is -inf.
     """
-    values, counts = np.unique(column, return_counts=True)
-    if len(values) and np.isnan(values[-1]):  # numpy sorts NaN last and counts it once
-        values = np.concatenate(([-np.inf], values[:-1]))
-        counts = np.concatenate((counts[-1:], counts[:-1]))
-    # below[i] samples are smaller than values[i]: a cut there parts values[i - 1] from values[i].
-    below = np.concatenate(([0], np.cumsum(counts)))
-    first = 1 if buckets > 2 and len(values) > 1 and np.isneginf(values[0]) else 0
+    if not len(column):
+        return np.empty(0)
+    ordered = np.where(np.isnan(column), -np.inf, column)
+    ordered.sort()
+    # below[i] samples are smaller than the i-th value: a cut there parts it from the one before.
+    borders = np.flatnonzero(ordered[1:] != ordered[:-1])
+    borders += 1
+    below = np.concatenate(([0], borders, [len(ordered)]))
+    first = 1 if buckets > 2 and len(below) > 2 and np.isneginf(ordered[0]) else 0
     even = buckets - first
     ranks = below[first] + np.arange(1, even) * (below[-1] - below[first]) // even
     cuts = {int(cut) for cut in np.searchsorted(below, ranks, side="right") - 1} | {first}
@@ -103,7 +120,7 @@ def find_thresholds(column: FloatArray, buckets: int) -> FloatArray:
             break
         cuts.add(cut)
     chosen = np.array(sorted(cuts), dtype=np.intp)
-    return _between(values[chosen - 1], values[chosen])
+    return _between(ordered[below[chosen - 1]], ordered[below[chosen]])
 
 
 def _cut_fullest(below: IndexArray, cuts: list[int]) -> int | None:
@@ -115,6 +132,13 @@ def _cut_fullest(below: IndexArray, cuts: list[int]) -> int | None:
     start, end = max(parts, key=lambda part: below[part[1]] - below[part[0]])
     inner = below[start + 1 : end]
     return start + 1 + int(np.argmin(np.abs(2 * inner - below[start] - below[end])))
+
+
+def fill_buckets(target: BucketArray, column: FloatArray, thresholds: FloatArray) -> None:
+    """Write the bucket of every value, some rows at a time: what is searched takes memory."""
+    for start in range(0, len(column), _AT_ONCE):
+        rows = slice(start, start + _AT_ONCE)
+        target[rows] = bucket_of(column[rows], thresholds)
 
 
 def bucket_of(column: FloatArray, thresholds: FloatArray) -> BucketArray:

@@ -10,13 +10,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from privet.arithmetic.roomy import roomy
 from privet.arrays import BucketArray, FloatArray, IndexArray
-from privet.boosting.binning import BucketedColumns, bucket_of
+from privet.boosting.binning import BucketedColumns, fill_buckets
 from privet.boosting.federation import PartyData
-from privet.boosting.preparation import Prepared
+from privet.boosting.preparation import Prepared, features_one_by_one
 from privet.data.description import DataDescription
 from privet.data.encoder import Encoder, features_of
-from privet.data.frame import Frame
+from privet.data.frame import ByColumn
 from privet.data.ids import Ids
 from privet.data.kinds import Kind
 from privet.data.labels import code_some
@@ -92,13 +93,14 @@ def prepare_rows(
     """
     ordered, place = np.unique(rows, return_inverse=True)
     rules = None if same is None else same.rules
-    frame = read_some_rows(described, ordered, learned.encoders, learned.label_kind, rules)
+    table = read_some_rows(described, ordered, learned.encoders, learned.label_kind, rules)
+    frame = table.frame
     if same is not None:
         refuse_other_rows(described.where, frame.ids, place, same.digest)
     columns = BucketedColumns(
         learned.owner,
         features_of(learned.encoders),
-        _buckets(frame, learned)[:, place],
+        _buckets(table, learned, place),
         learned.thresholds,
     )
     if frame.label is None:
@@ -113,14 +115,10 @@ def prepare_rows(
     return PartyData(columns, label, weight)
 
 
-def _buckets(frame: Frame, learned: Learned) -> BucketArray:
-    """Return the buckets of a frame's rows, column by column: a frame of features takes memory."""
-    buckets = np.empty((len(learned.thresholds), frame.n_samples), dtype=np.uint8)
-    row = 0
-    for encoder, content, cells in zip(
-        learned.encoders, frame.contents, frame.columns, strict=True
-    ):
-        for feature in encoder.encode(content, cells):
-            buckets[row] = bucket_of(feature, learned.thresholds[row])
-            row += 1
+def _buckets(table: ByColumn, learned: Learned, order: IndexArray) -> BucketArray:
+    """Return the buckets of a table's rows, in an order."""
+    buckets: BucketArray = roomy((len(learned.thresholds), len(order)), np.uint8)
+    features = features_one_by_one(table.columns, learned.encoders)
+    for target, feature, cuts in zip(buckets, features, learned.thresholds, strict=True):
+        fill_buckets(target, feature[order], cuts)
     return buckets

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from privet.arrays import FloatArray
-from privet.boosting.binning import BucketedColumns, bucket_columns
-from privet.data.encoder import Encoder
-from privet.data.encoding import encode, learn
-from privet.data.frame import Frame
+from privet.boosting.binning import BucketedColumns, bucket_each
+from privet.data.encoder import Encoder, features_of
+from privet.data.encoding import learn
+from privet.data.frame import ByColumn, Column, Frame
 from privet.data.ids import Ids
 from privet.data.kinds import Kind
 from privet.data.labels import settle_label
@@ -50,7 +50,7 @@ class Prepared:
 
 def prepare(
     owner: str,
-    frame: Frame,
+    table: ByColumn,
     params: Params,
     positive: str | None = None,
     class_weight: ClassWeight | None = None,
@@ -60,10 +60,11 @@ def prepare(
     The rows that the parameters set aside go last; nothing is learned from them, but for the names
     of classes. Raises DataError if the label cannot be split so.
     """
-    n_validation = count_validation(frame.n_samples, params)
-    n_trained = frame.n_samples - n_validation
+    n_validation = count_validation(table.n_samples, params)
+    n_trained = table.n_samples - n_validation
     if n_validation:
-        frame = frame.take(rows_in_order(frame.n_samples, params))
+        table = table.take(rows_in_order(table.n_samples, params))
+    frame = table.frame
     classes: list[str] = []
     label_kind = None if frame.label is None else frame.label_content.kind
     if frame.label is not None:
@@ -80,11 +81,17 @@ def prepare(
     if trained.label is not None and weight is not None:
         weighting = Weighting(Mean.of(weight), by_class)
         weight = usable_weights(weight, trained.label, params.objective)
-    encoders = learn(trained, params.buckets)
-    features = encode(frame, encoders)
-    columns = bucket_columns(owner, features.names, features.columns, params.buckets, n_validation)
+    encoders = learn((each.take(slice(n_trained)) for each in table.columns), params.buckets)
+    features = features_one_by_one(table.columns, encoders)
     return Prepared(
-        columns=columns,
+        columns=bucket_each(
+            owner,
+            features_of(encoders),
+            features,
+            table.n_samples,
+            params.buckets,
+            n_validation,
+        ),
         label=frame.label,
         weight=weight,
         classes=tuple(classes),
@@ -93,6 +100,14 @@ def prepare(
         label_kind=label_kind,
         weighting=weighting,
     )
+
+
+def features_one_by_one(
+    columns: Sequence[Column], encoders: Sequence[Encoder]
+) -> Iterator[FloatArray]:
+    """Yield the features of columns: one is in memory at a time."""
+    for column, encoder in zip(columns, encoders, strict=True):
+        yield from encoder.encode_each(column.content, column.read())
 
 
 def refuse_constrained_categories(encoders: Iterable[Encoder], wanted: Iterable[str]) -> None:

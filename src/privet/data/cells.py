@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from privet.arrays import FloatArray, IndexArray
 from privet.config import quoted
-from privet.data.kinds import CATEGORY, NUMBER, Kind
+from privet.data.kinds import CATEGORY, NUMBER, Content, Kind
 from privet.data.parsing import (
     EXACT,
     as_texts,
@@ -29,6 +29,7 @@ from privet.data.parsing import (
     numbers,
     parse,
 )
+from privet.data.store import Store, StoredColumn
 from privet.errors import DataError
 
 MISSING = ("", "NA", "N/A", "NaN", "nan", "null", "NULL")
@@ -48,16 +49,19 @@ class Cells:
         *,
         found: Kind | None = None,
         numbers: IndexArray | None = None,
+        store: Store | None = None,
     ) -> None:
         """Take in a column from its first row on, or, of one that was read before, some rows.
 
-        Then `found` is what it was found to be, and `numbers` are those of the rows, from 0.
+        Then `found` is what it was found to be, and `numbers` are those of the rows, from 0. A
+        `store` is for all columns of a table.
         """
         self.name = name
         self.kind = found or declared
         """What the column is; None until its first cell that is not missing."""
         self.warnings: list[str] = []
-        self.rows = 0
+        self.whole = True
+        """Whether all cells so far are whole numbers, and none is missing."""
         self._declared = declared
         self._read_before = found is not None
         self._numbers = numbers
@@ -65,7 +69,7 @@ class Cells:
         self._decimal = decimal
         # What stands for a missing value may be a number, too: -999.
         self._plain = decimal == "." and not self._stand_ins(NUMBER).size
-        self._values = np.empty(0)
+        self._stored = StoredColumn(Store() if store is None else store)
         self._codes: dict[str, int] = {}
 
     def add(self, cells: pa.Array) -> None:
@@ -77,17 +81,22 @@ class Cells:
                 f"{self._at(infinite[0])} is infinite; write a finite number, or leave the cell "
                 "empty where the value is missing"
             )
-        end = self.rows + len(values)
-        if end > len(self._values):
-            # In place, which a list of chunks that are put together at the end would not be.
-            self._values.resize(end + end // 8, refcheck=False)
-        self._values[self.rows : end] = values
-        self.rows = end
+        self.whole = self.whole and bool((values == np.floor(values)).all())
+        self._stored.append(values)
 
-    def move_to(self, target: FloatArray) -> None:
-        """Write all cells there, and let go of them."""
-        target[:] = self._values[: self.rows]
-        self._values = np.empty(0)
+    @property
+    def rows(self) -> int:
+        """How many rows were taken in."""
+        return self._stored.length
+
+    def read(self) -> FloatArray:
+        """Return all cells, as an array that is the caller's own."""
+        return self._stored.read()
+
+    @property
+    def content(self) -> Content:
+        """What the column means, as far as it was taken in."""
+        return Content(self.kind or NUMBER, self.texts)
 
     @property
     def texts(self) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ Numbers, dates and times stay as they are, and bucketing finds thresholds among 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 
@@ -34,10 +34,13 @@ class Encoder:
     """Those that are told apart, the most frequent first."""
 
     @classmethod
-    def learn(cls, name: str, content: Content, values: FloatArray, buckets: int) -> Encoder:
-        """Learn from the rows of a training."""
+    def learn(
+        cls, name: str, content: Content, read: Callable[[], FloatArray], buckets: int
+    ) -> Encoder:
+        """Learn from the rows of a training, whose cells are read if there is a need to."""
         if content.kind.name != "category":
             return cls(name, content.kind)
+        values = read()
         counts = np.bincount(values[~np.isnan(values)].astype(np.intp), minlength=1)
         there = [(-int(count), content.texts[i]) for i, count in enumerate(counts) if count]
         most = max(1, buckets - 2)
@@ -52,21 +55,29 @@ class Encoder:
 
     def encode(self, content: Content, values: FloatArray) -> FloatArray:
         """Return the features of a column's cells: (n_features, n_samples)."""
+        features = list(self.encode_each(content, values))
+        if len(features) == 1:  # without a copy
+            return features[0][None]
+        return np.array(features).reshape(len(features), len(values))
+
+    def encode_each(self, content: Content, values: FloatArray) -> Iterator[FloatArray]:
+        """Yield the features of a column's cells, each made when it is asked for."""
         if content.kind.name != self.kind.name:
             raise DataError(
                 f"column {self.column!r} holds a {content.kind}, and was a {self.kind} when the "
                 "model was trained"
             )
         if self.kind.name != "category":
-            return values[None]
+            yield values
+            return
         rank, rest = {text: i for i, text in enumerate(self.categories)}, len(self.categories)
         ranks = np.array([*(rank.get(text, rest) for text in content.texts), np.nan])
         gone = np.isnan(values)
         found: FloatArray = ranks[np.where(gone, -1, values).astype(np.intp)]
-        if not self.kind.one_hot:
-            return found[None]
-        flags: FloatArray = (found == np.arange(rest)[:, None]).astype(np.float64)
-        return flags
+        if self.kind.one_hot:
+            yield from ((found == number).astype(np.float64) for number in range(rest))
+        else:
+            yield found
 
     def needed_for(self, thresholds: Mapping[str, Sequence[float]]) -> Encoder:
         """Return an encoder that these tests tell nothing from, and that knows no more than needed.

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from privet.arrays import FloatArray
 from privet.data.encoder import Encoder, features_of
-from privet.data.frame import Frame
+from privet.data.frame import Column, Frame
 from privet.errors import DataError
 
 
-def learn(frame: Frame, buckets: int) -> tuple[Encoder, ...]:
+def learn(columns: Iterable[Column], buckets: int) -> tuple[Encoder, ...]:
     """Return what there is to know of every column, from the rows of a training."""
-    columns = zip(frame.names, frame.contents, frame.columns, strict=True)
-    return tuple(Encoder.learn(*column, buckets) for column in columns)
+    return tuple(Encoder.learn(each.name, each.content, each.read, buckets) for each in columns)
 
 
 def encode(frame: Frame, encoders: Sequence[Encoder]) -> Frame:

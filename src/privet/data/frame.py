@@ -1,12 +1,14 @@
 """A frame: rows that belong to samples, named columns, and perhaps ids and a label.
 
-All cells are numbers, NaN where they are missing; what they mean, the frame says.
+All cells are numbers, NaN where they are missing; what they mean, the frame says. A table may also
+be taken column by column, where all of them at once are too much.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -86,6 +88,53 @@ class Frame:
             label=None if self.label is None else self.label[rows],
             weight=None if self.weight is None else self.weight[rows],
         )
+
+    def by_column(self) -> ByColumn:
+        """Return the same, to be taken column by column."""
+        columns = zip(self.names, self.contents, self.columns, strict=True)
+        each = tuple(Column(name, content, partial(np.asarray, x)) for name, content, x in columns)
+        return ByColumn(each, replace(self, names=(), columns=self.columns[:0], contents=()))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Column:
+    """One column of a table, whose cells are somewhere."""
+
+    name: str
+    content: Content
+    read: Callable[[], FloatArray]
+    """Returns its cells, which are not to be changed."""
+
+    def take(self, rows: IndexArray | slice) -> Column:
+        """Return the cells of these rows, in that order."""
+        return replace(self, read=lambda: self.read()[rows])
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ByColumn:
+    """A table that is taken column by column."""
+
+    columns: tuple[Column, ...]
+    frame: Frame
+    """All the rest of it: ids, label, weights, warnings."""
+
+    @property
+    def n_samples(self) -> int:
+        """How many rows there are."""
+        return self.frame.n_samples
+
+    def take(self, rows: IndexArray) -> ByColumn:
+        """Return the given rows, in that order."""
+        return ByColumn(tuple(c.take(rows) for c in self.columns), self.frame.take(rows))
+
+    def together(self) -> Frame:
+        """Return all columns at once."""
+        columns = np.empty((len(self.columns), self.n_samples))
+        for target, column in zip(columns, self.columns, strict=True):
+            target[:] = column.read()
+        names = tuple(column.name for column in self.columns)
+        contents = tuple(column.content for column in self.columns)
+        return replace(self.frame, names=names, columns=columns, contents=contents)
 
 
 def listing(names: Sequence[str], most: int = 12) -> str:

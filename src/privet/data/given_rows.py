@@ -15,7 +15,6 @@ from privet.data.description import DataDescription
 from privet.data.encoder import Encoder
 from privet.data.encoding import encode
 from privet.data.frame import Frame, listing
-from privet.data.kinds import NUMBER, Content
 from privet.errors import DataError
 
 Cell = str | bool | int | float | None
@@ -51,8 +50,8 @@ class GivenRows:
             name, described = encoder.column, self._described
             cells = Cells(name, encoder.kind, described.missing_in(name), described.decimal)
             cells.add(_column(name, [row[name] for row in self._rows]))
-            cells.move_to(target)
-            contents.append(Content(cells.kind or NUMBER, cells.texts))
+            target[:] = cells.read()
+            contents.append(cells.content)
         frame = Frame(tuple(names), columns, contents=tuple(contents))
         return encode(frame, encoders).columns
 

@@ -66,6 +66,13 @@ def settle_label(
             f"the label has {len(classes)} value{'s' * (len(classes) != 1)}, {shown}{more}: "
             f"{complaint}"
         )
+    for value in values:
+        if named[name := _name(content, value)] != value:
+            rows = [int(np.argmax(label == each)) + 1 for each in (value, named[name])]
+            raise DataError(
+                f"the label has two values that are both written {name!r}, in rows {rows[0]} and "
+                f"{rows[1]}: write them alike if they are one class, or else further apart"
+            )
     if positive is not None:
         if kind == "boolean":
             positive = positive.lower()

@@ -1,7 +1,8 @@
 """Reading a table: its columns as numbers, its ids, its label.
 
-Rows come in batches, so that reading takes 8 bytes a cell and a little more, however long the table
-is. Every complaint says where: the table, the column, the row (the first is row 1).
+Rows come in batches, and cells go to a store, from which columns are taken one at a time: reading
+takes little memory, however large the table is. Every complaint says where: the table, the column,
+the row (the first is row 1).
 """
 
 from __future__ import annotations
@@ -18,13 +19,14 @@ from privet.data.cells import Cells
 from privet.data.description import DataDescription
 from privet.data.encoder import Encoder
 from privet.data.encoding import encode
-from privet.data.frame import Frame
+from privet.data.frame import ByColumn, Column, Frame
 from privet.data.ids import Ids, Rule
-from privet.data.kinds import NUMBER, NUMBERS, Content, Kind
+from privet.data.kinds import NUMBER, NUMBERS, Kind
 from privet.data.parsing import kind_of, may_be_typed
 from privet.data.sources.open import open_source
 from privet.data.sources.selected import SelectedRows
 from privet.data.sources.source import Source, naming
+from privet.data.store import Store
 from privet.errors import DataError
 
 Rules = Sequence[Sequence[Rule]]
@@ -42,31 +44,27 @@ def read_frame(path: str | Path, **described: Any) -> Frame:
 
 
 def read_table(described: DataDescription, rules: Rules | None = None) -> Frame:
-    """Read a table as its owner describes it; ids are compared by these rules."""
-    source = _open(described)
+    """Read a table as its owner describes it, into memory; ids are compared by these rules."""
+    return read_by_column(described, rules).together()
+
+
+def read_by_column(described: DataDescription, rules: Rules | None = None) -> ByColumn:
+    """Read a table whose columns are to be taken one at a time."""
+    source, store = _open(described), Store()
     with naming(source.where):
         features = described.features(source.names())
-    cells = [_cells(described, name) for name in (*features, *described.answers)]
+    cells = [_cells(described, name, store=store) for name in (*features, *described.answers)]
     rows, ids = _read(source, cells, described.id_columns)
     with naming(source.where):
-        columns, contents = _columns(cells[: len(features)], rows)
-        for name, content, column in zip(features, contents, columns, strict=True):
-            _refuse_ids(name, content, column)
-        columns_of_answers, contents_of_answers = _columns(cells[len(features) :], rows)
-        answers = dict(zip(described.answers, columns_of_answers, strict=True))
-        meant = dict(zip(described.answers, contents_of_answers, strict=True))
+        for column in cells[: len(features)]:
+            _refuse_ids(column)
         warnings = [warning for column in cells for warning in column.warnings]
-        warnings += _notice_ids(features, contents, columns)
-        return Frame(
-            names=tuple(features),
-            columns=columns,
-            ids=Ids.read(ids, rules) if ids else None,
-            label=answers.get(described.label or ""),
-            weight=answers.get(described.weight or ""),
-            contents=tuple(contents),
-            label_content=meant.get(described.label or "", NUMBERS),
-            warnings=tuple(f"{source.where}: {warning}" for warning in warnings),
-        )
+        warnings += _notice_ids(cells[: len(features)])
+        said = tuple(f"{source.where}: {warning}" for warning in warnings)
+        found = Ids.read(ids, rules) if ids else None
+    del ids
+    _give_back()
+    return _by_column(described, cells, len(features), rows, found, said)
 
 
 def read_new_rows(
@@ -78,15 +76,15 @@ def read_new_rows(
     with naming(source.where):
         for encoder in encoders:
             _refuse_other_type(source, encoder)
+    missing, store = described.missing_in, Store()
     cells = [
-        Cells(e.column, e.kind, described.missing_in(e.column), described.decimal) for e in encoders
+        Cells(e.column, e.kind, missing(e.column), described.decimal, store=store) for e in encoders
     ]
     rows, ids = _read(source, cells, described.id_columns)
     with naming(source.where):
-        columns, contents = _columns(cells, rows)
-        names = tuple(encoder.column for encoder in encoders)
         found = Ids.read(ids, rules) if ids else None
-        return encode(Frame(names, columns, found, contents=tuple(contents)), encoders)
+        table = _by_column(described, cells, len(cells), rows, found)
+        return encode(table.together(), encoders)
 
 
 def read_some_rows(
@@ -95,7 +93,7 @@ def read_some_rows(
     encoders: Sequence[Encoder],
     label: Kind | None = None,
     rules: Rules | None = None,
-) -> Frame:
+) -> ByColumn:
     """Read some rows, sorted, of a table that was read before: their numbers count from 0.
 
     Their columns are those that encoders know, of the kinds that they were found to be then; so is
@@ -107,26 +105,18 @@ def read_some_rows(
         kinds[described.label] = label
     if described.weight is not None:
         kinds[described.weight] = NUMBER
-    cells = [_cells(described, name, kind, rows) for name, kind in kinds.items()]
+    store = Store()
+    cells = [_cells(described, name, kind, rows, store) for name, kind in kinds.items()]
     id_columns = described.id_columns if rules is not None else []
     ids = _read(source, cells, id_columns)[1] if cells or id_columns else {}
     with naming(source.where):
-        columns, contents = _columns(cells, len(rows))
         try:
             found = Ids.read(ids, rules) if ids else None
         except DataError:  # which would count rows from the first of these
             raise DataError(OTHER_ROWS) from None
-    values = dict(zip(kinds, columns, strict=True))
-    meant = dict(zip(kinds, contents, strict=True))
-    return Frame(
-        names=tuple(encoder.column for encoder in encoders),
-        columns=columns[: len(encoders)],
-        ids=found,
-        label=values.get(described.label or ""),
-        weight=values.get(described.weight or ""),
-        contents=tuple(contents[: len(encoders)]),
-        label_content=meant.get(described.label or "", NUMBERS),
-    )
+    del ids
+    _give_back()
+    return _by_column(described, cells, len(encoders), len(rows), found)
 
 
 def _refuse_other_type(source: Source, encoder: Encoder) -> None:
@@ -155,11 +145,13 @@ def _cells(
     name: str,
     found: Kind | None = None,
     rows: IndexArray | None = None,
+    store: Store | None = None,
 ) -> Cells:
     """Return what takes in a column, of which some rows are read if it was read before."""
     declared = NUMBER if name == described.weight else described.declared(name)
     missing = described.missing_in(name)
-    return Cells(name, declared, missing, described.decimal, found=found, numbers=rows)
+    said = name, declared, missing, described.decimal
+    return Cells(*said, found=found, numbers=rows, store=store)
 
 
 def _read(
@@ -176,41 +168,60 @@ def _read(
         for name, chunks in ids.items():
             chunks.append(batch[name])
         rows += batch.num_rows
+    _give_back()
     return rows, {name: pa.chunked_array(chunks) for name, chunks in ids.items()}
 
 
-def _columns(cells: Sequence[Cells], rows: int) -> tuple[FloatArray, list[Content]]:
-    """Move cells into one array: the memory of both is not needed at the same time."""
-    columns = np.empty((len(cells), rows))
-    for column, target in zip(cells, columns, strict=True):
-        column.move_to(target)
-    return columns, [Content(column.kind or NUMBER, column.texts) for column in cells]
+def _give_back() -> None:
+    """Give memory back that Arrow took to read, and would keep."""
+    pa.default_memory_pool().release_unused()
 
 
-def _refuse_ids(name: str, content: Content, values: FloatArray) -> None:
+def _by_column(
+    described: DataDescription,
+    cells: Sequence[Cells],
+    features: int,
+    rows: int,
+    ids: Ids | None,
+    warnings: tuple[str, ...] = (),
+) -> ByColumn:
+    """Return a table that was taken in: so many features, then the label or weights."""
+    answers = {column.name: column for column in cells[features:]}
+    label, weight = answers.get(described.label or ""), answers.get(described.weight or "")
+    frame = Frame(
+        names=(),
+        columns=np.empty((0, rows)),
+        ids=ids,
+        label=None if label is None else label.read(),
+        weight=None if weight is None else weight.read(),
+        label_content=NUMBERS if label is None else label.content,
+        warnings=warnings,
+    )
+    return ByColumn(tuple(Column(c.name, c.content, c.read) for c in cells[:features]), frame)
+
+
+def _refuse_ids(column: Cells) -> None:
     """Refuse categories of which no two rows have the same, and whole numbers called `id`."""
-    if content.kind.name == "category" and _all_differ(values):
+    name, kind = column.name, column.content.kind
+    if kind.name == "category" and _FEW <= column.rows == len(column.texts):
         raise DataError(
-            f"column {name!r} has another category in each of {len(values):,} rows, so nothing can "
+            f"column {name!r} has another category in each of {column.rows:,} rows, so nothing can "
             "be learned from it: leave it out (drop), or is it the id?"
         )
-    if name.casefold() == "id" and content.kind == NUMBER and _all_differ(values):
+    if name.casefold() == "id" and kind == NUMBER and _all_differ(column.read()):
         raise DataError(
             f"column {name!r} holds ids, which are no feature: name it as such (id), or leave it "
             "out (drop)"
         )
 
 
-def _notice_ids(
-    names: Sequence[str], contents: Sequence[Content], columns: FloatArray
-) -> Iterator[str]:
+def _notice_ids(cells: Sequence[Cells]) -> Iterator[str]:
     """Yield a warning of every column that looks like one of ids."""
-    for name, content, values in zip(names, contents, columns, strict=True):
-        whole = content.kind == NUMBER and (values[:_SAMPLE] == np.floor(values[:_SAMPLE])).all()
-        if whole and _all_differ(values) and (values == np.floor(values)).all():
+    for column in cells:
+        if column.whole and column.content.kind == NUMBER and _all_differ(column.read()):
             yield (
-                f"column {name!r} holds another whole number in each of {len(values):,} rows: if "
-                "these are ids, leave it out (drop)"
+                f"column {column.name!r} holds another whole number in each of {column.rows:,} "
+                "rows: if these are ids, leave it out (drop)"
             )
 
 

@@ -7,13 +7,14 @@ was learned of them at `fit` is applied to new rows.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from privet.arrays import FloatArray
 from privet.data.encoder import Encoder
-from privet.data.kinds import CATEGORY, NUMBERS, Content, Kind
+from privet.data.kinds import CATEGORY, NUMBERS, Content
 from privet.errors import DataError
 
 Contents = Mapping[int, Content]
@@ -66,9 +67,7 @@ def _take_in(name: str, column: Any) -> tuple[FloatArray, Content]:
     reader = Cells(name, CATEGORY if is_category else None)
     for chunk in cells.chunks if isinstance(cells, pa.ChunkedArray) else [cells]:
         reader.add(chunk.dictionary_decode() if is_category else chunk)
-    values = np.empty(reader.rows)
-    reader.move_to(values)
-    return values, Content(reader.kind or Kind("number"), reader.texts)
+    return reader.read(), reader.content
 
 
 def learn_encoders(
@@ -76,7 +75,7 @@ def learn_encoders(
 ) -> tuple[Encoder, ...]:
     """Return what there is to know of every column, from the rows of a training."""
     return tuple(
-        Encoder.learn(str(name), contents.get(i, NUMBERS), X[:, i], buckets)
+        Encoder.learn(str(name), contents.get(i, NUMBERS), partial(np.asarray, X[:, i]), buckets)
         for i, name in enumerate(names)
     )
 

@@ -183,13 +183,12 @@ def _data(party: PartyFile, job: Job) -> Iterator[Finding]:
         nonlocal warnings
         with locked(party.folder, job.name):
             table = Table.read(party, job, restart=False)
-            warnings = tuple(table.frame.warnings)
+            warnings = table.rows.frame.warnings
             own = table.own()
-        frame = table.frame
-        text = f"{party.data.where}: {frame.n_samples:,} rows, each with an id of its own, "
-        text += f"{len(frame.names)} columns" + (
-            " and the label" if frame.label is not None else ""
-        )
+        rows = table.rows
+        text = f"{party.data.where}: {rows.n_samples:,} rows, each with an id of its own, "
+        text += f"{len(rows.columns)} columns"
+        text += "" if rows.frame.label is None else " and the label"
         if own is None:
             return f"{text}; rows are not aligned yet"
         warnings += tuple(own.checkpoints.damaged.values())

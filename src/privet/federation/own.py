@@ -15,7 +15,7 @@ import numpy as np
 
 from privet.boosting.federation import PartyData, TrainingState
 from privet.boosting.preparation import Prepared, prepare, refuse_constrained_categories
-from privet.data.frame import Frame
+from privet.data.frame import ByColumn
 from privet.data.ids import Ids
 from privet.data.labels import settle_label
 from privet.data.sources.source import naming
@@ -26,7 +26,13 @@ from privet.federation.common_rows import Common, alignments_of, find_common, re
 from privet.federation.events import Tell
 from privet.files.alignments import Alignment, Alignments
 from privet.files.atomic import check_room, check_writable, make_folder, remove
-from privet.files.checkpoint import STAGES, Checkpoints, Stage, checkpoint_bytes
+from privet.files.checkpoint import (
+    STAGES,
+    Checkpoints,
+    Stage,
+    checkpoint_bytes,
+    room_for_checkpoints,
+)
 from privet.files.indicators import FOLDER
 from privet.files.job import Job
 from privet.files.part_file import PartFile, load_part, part_bytes
@@ -75,7 +81,8 @@ class Table:
 
     party: PartyFile
     job: Job
-    frame: Frame
+    rows: ByColumn
+    """All of them."""
     restart: bool
     keys: str
     """The digest of its ids' keys, if the job aligns them."""
@@ -85,18 +92,19 @@ class Table:
     @classmethod
     def read(cls, party: PartyFile, job: Job, restart: bool) -> Table:
         """Read a table, and see whether its rows were aligned before."""
-        frame = party.read_rows(job)
+        rows = party.read_rows(job)
+        frame = rows.frame
         if job.align and frame.label is not None:  # else the label is settled at once, in `own`
             with naming(party.data.where):
                 settle_label(frame, job.task, party.data.positive, job.classes)
         assert frame.ids is not None
         alignments = alignments_of(job, frame.ids, party.folder)
         if not job.align:
-            return cls(party, job, frame, restart, "", None)
+            return cls(party, job, rows, restart, "", None)
         keys, alignment = frame.ids.digest().hex(), None
         if not restart or party.correlations is not None:  # without a dealer, there is no other
             alignment = alignments.find(keys)
-        found = cls(party, job, frame, restart, keys, alignment)
+        found = cls(party, job, rows, restart, keys, alignment)
         if alignment is None:
             found._refuse_unaligned()
         else:
@@ -111,10 +119,10 @@ class Table:
     def own(self) -> Own | None:
         """Return what we bring along; None if it is not known yet which rows take part."""
         if not self.job.align:
-            return self._own(self.frame)
+            return self._own(self.rows)
         if self.alignment is None:
             return None
-        return self._own(self.frame.take(self.alignment.rows))
+        return self._own(self.rows.take(self.alignment.rows))
 
     def find_common(
         self, channel: Channel, purpose: Purpose, tell: Tell, own: Own | None
@@ -123,13 +131,13 @@ class Table:
         if not self.job.align:
             assert own is not None
             return None, own
-        alignments, ids = self.alignments, self.frame.ids
+        alignments, ids = self.alignments, self.rows.frame.ids
         assert ids is not None
         common = find_common(channel, self.job, purpose, ids, alignments, tell, kept=self.alignment)
         if common.report.used_again:
             assert own is not None
             return common, own
-        own = self._own(self.frame.take(common.rows))
+        own = self._own(self.rows.take(common.rows))
         alignments.keep(common.alignment, self.keys, len(ids))
         return common, own
 
@@ -161,13 +169,13 @@ class Table:
                 "or the rows back, or start again with --restart"
             )
 
-    def _own(self, frame: Frame) -> Own:
+    def _own(self, rows: ByColumn) -> Own:
         """Make ready what takes part, and check what is there of it."""
         party, job, restart = self.party, self.job, self.restart
         params = job.hyper_parameters()
         with naming(party.data.where):
             prepared = prepare(
-                party.name, frame, params, party.data.positive, party.data.class_weight
+                party.name, rows, params, party.data.positive, party.data.class_weight
             )
             refuse_constrained_categories(prepared.encoders, job.monotone.get(party.name, {}))
         data = PartyData(prepared.columns, prepared.label, prepared.weight)
@@ -177,21 +185,20 @@ class Table:
         folder = make_folder(party.folder)
         path = _part_path(party, job)
         check_writable(path)
-        scores, tables = checkpoint_bytes(frame.n_samples, params)
+        scores, tables = checkpoint_bytes(rows.n_samples, params)
         part = part_bytes(job)
         largest = max(scores, tables, part)
         if largest > MAX_BYTES:
             raise ParameterError(
-                f"tables: {params.tables} of depth {params.depth} with {frame.n_samples} samples "
+                f"tables: {params.tables} of depth {params.depth} with {rows.n_samples} samples "
                 f"make files of {largest / 1e6:,.0f} MB, and {MAX_BYTES / 1e6:,.0f} MB are read at "
                 "most"
             )
-        # Stages and the next one; the tables of this run and of the one before, and the part.
-        kept = STAGES + (params.patience or 0)
-        check_room(folder, (kept + 1) * scores + 2 * tables + part)
+        check_room(folder, room_for_checkpoints(rows.n_samples, params) + part)
         for left in folder.glob(f".{path.name}.*"):  # of a process that was killed while writing
             remove(left)
         folder_of_job = checkpoint_folder(party, job)
+        kept = STAGES + (params.patience or 0)
         checkpoints = Checkpoints(folder_of_job, job.digest, digest, kept, job.shards)
         model, stages, end = None, list[Stage](), None
         if not restart:
@@ -232,8 +239,9 @@ def _data_digest(data: PartyData, ids: Ids) -> str:
     """
     digest = hashlib.sha256(ids.digest())
     digest.update("\0".join(data.columns.names).encode())
-    for array in (data.columns.buckets, data.columns.thresholds, data.label, data.weight):
-        digest.update(b"" if array is None else np.ascontiguousarray(array).tobytes())
+    for array in (*data.columns.buckets, data.columns.thresholds, data.label, data.weight):
+        if array is not None:
+            digest.update(np.ascontiguousarray(array).reshape(-1).data)
     return digest.hexdigest()
 
 

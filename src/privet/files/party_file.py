@@ -25,9 +25,9 @@ from pydantic import Field, PrivateAttr, field_validator
 from privet.config import Config
 from privet.data.description import DataDescription
 from privet.data.encoder import Encoder
-from privet.data.frame import Frame
+from privet.data.frame import ByColumn, Frame
 from privet.data.ids import Ids
-from privet.data.reader import Rules, read_new_rows, read_table
+from privet.data.reader import Rules, read_by_column, read_new_rows
 from privet.errors import ParameterError
 from privet.files.cluster import Cluster
 from privet.files.contacts import check_address
@@ -124,7 +124,7 @@ class PartyFile(Config):
         named = self.correlations or []
         return [named] if isinstance(named, str) else named
 
-    def read_rows(self, job: Job) -> Frame:
+    def read_rows(self, job: Job) -> ByColumn:
         """Read our rows for training, with the label if we are the active participant."""
         data, role = self.data, job.role(self.name)
         if role == "active" and data.label is None:
@@ -149,7 +149,7 @@ class PartyFile(Config):
                 else "data.weight, data.class_weight: the job has no weights: say weighted = true "
                 "in everybody's job, since all compute with them, or leave them out"
             )
-        return read_table(data, self._rules(job))
+        return read_by_column(data, self._rules(job))
 
     def read_new_rows(
         self,

@@ -20,6 +20,7 @@ from privet.arithmetic.lattice import Lattice, SmallProducts
 from privet.arithmetic.limbs import LimbMatrix
 from privet.arithmetic.replicated import parts_of
 from privet.arithmetic.rings import Ring, RingArray
+from privet.arithmetic.roomy import roomy
 from privet.arrays import BucketArray, Indices
 from privet.gates.gate import Gate
 from privet.runtime.counter import Counter
@@ -40,7 +41,7 @@ class Sorted:
     def __init__(self, bucket: BucketArray, cuts: int) -> None:
         self._bucket = bucket
         self._blocks = cores.blocks(len(bucket), _BLOCK)
-        self._order = np.empty(len(bucket), dtype=np.uint16)
+        self._order = roomy((len(bucket),), np.uint16)
         self._counts = np.empty((len(self._blocks), cuts), dtype=np.int64)
         """How many samples of each block are in each bucket that passes some cut."""
 

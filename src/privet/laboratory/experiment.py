@@ -202,7 +202,7 @@ def train_on(
     """
     started = time.perf_counter()
     check_aligned(parties)
-    prepared = [prepare(party.name, party.frame, params) for party in parties]
+    prepared = [prepare(party.name, party.frame.by_column(), params) for party in parties]
     label = prepared[-1].label
     if label is None:
         raise DataError(f"{parties[-1].name} is the active participant and has no label")

@@ -1,0 +1,214 @@
+"""What memory a training takes: of the processes that people start, and of their workers.
+
+    python -m benchmarks.heads [--rows 1000000] [--features 50] [--shards 1 2]
+
+Made rows of two participants in Parquet files, a regression, one table of depth 3. With more than
+one shard, everybody's workers are processes of this machine, as many as there are shards. The
+largest resident memory of every process is read while it runs, beside what `privet estimate` says
+of it before.
+
+Writes docs/results/heads.json (of other rows, features or shards: build/quick).
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from benchmarks.evidence.kept import Figures, keep, results, where
+from benchmarks.evidence.markdown import table, wrapped
+from privet.boosting.part import join
+from privet.files.part_file import load_part
+from privet.laboratory.local_federation import LocalFederation
+
+NAME = "heads"
+ROWS, FEATURES, SHARDS = 1_000_000, 50, [1, 2]
+DEPTH = 3
+_PARTIES = ("bank", "shop")
+_BATCH = 100_000  # rows
+
+
+def measure(rows: int, features: int, shards: int) -> dict[str, Any]:
+    """Train once, as processes; return the most memory that each took."""
+    with tempfile.TemporaryDirectory(prefix="privet-heads-") as folder:
+        local = LocalFederation(Path(folder), _PARTIES)
+        for name, count in zip(_PARTIES, (features // 2, features - features // 2), strict=True):
+            (local.folder / name).mkdir(parents=True)
+            write(local.folder / name / "train.parquet", rows, count, name == local.recipient)
+        params = {"tables": 1, "depth": DEPTH, "masks": '"lattice"'}
+        local.write_configuration("regression", params, shards=shards)  # type: ignore[arg-type]
+        options: dict[str, tuple[str, ...]] = {}
+        for name in local.names:
+            path = local.folder / name / "party.toml"
+            text = path.read_text().replace("train.csv", "train.parquet")
+            path.write_text(text + (f"\n[cluster]\nlocal = {shards}\n" if shards > 1 else ""))
+        if shards > 1:
+            cluster = local.folder / "dealer" / "cluster.toml"
+            cluster.write_text(f"local = {shards}\n")
+            options["dealer"] = (f"--cluster={cluster}",)
+        started = time.perf_counter()
+        peaks = _run(local, options)
+        seconds = time.perf_counter() - started
+        model = join([load_part(local.part(name)).part for name in local.names])
+        said = _estimate(local, rows, features)
+    tests = hashlib.sha256(model.feature.tobytes() + model.bucket.tobytes()).hexdigest()
+    return {
+        "rows": rows,
+        "features": features,
+        "shards": shards,
+        "heads_mb": {name: peaks[name, "head"] for name in local.everybody},
+        "workers_mb": {
+            name: peaks[name, "worker"] for name in local.everybody if (name, "worker") in peaks
+        },
+        "estimate": {key: value for key, value in said.items() if "memory" in key},
+        "tests": tests[:16],
+        "seconds": seconds,
+    }
+
+
+def write(path: Path, rows: int, features: int, with_label: bool) -> None:
+    """Write made rows, some at a time: the label depends on columns that both can draw."""
+    writer = None
+    for start in range(0, rows, _BATCH):
+        rng = np.random.default_rng(start)
+        count = min(_BATCH, rows - start)
+        common = rng.normal(size=count)
+        own = np.random.default_rng([start, with_label])
+        columns: dict[str, Any] = {"id": np.arange(start, start + count)}
+        columns |= {f"x{j}": own.normal(size=count) + common for j in range(features)}
+        if with_label:
+            columns["label"] = 2 * common + columns["x1"] + 0.3 * rng.normal(size=count)
+        batch = pa.table(columns)
+        writer = writer or pq.ParquetWriter(path, batch.schema)
+        writer.write_table(batch)
+    assert writer is not None
+    writer.close()
+
+
+def _run(
+    local: LocalFederation, options: dict[str, tuple[str, ...]]
+) -> dict[tuple[str, str], float]:
+    """Run all roles; return the most MB of each, and of its largest worker."""
+    running = {
+        name: local.start(name, "train", "--log-format=json", *options.get(name, ()))
+        for name in local.everybody
+    }
+    peaks: dict[tuple[str, str], float] = {}
+    while any(process.poll() is None for process in running.values()):
+        for name, process in running.items():
+            for kind, pid in _family(process):
+                if (found := _peak(pid)) is not None:
+                    peaks[name, kind] = max(peaks.get((name, kind), 0.0), found)
+        time.sleep(0.2)
+    for name, process in running.items():
+        if process.returncode:
+            raise RuntimeError(f"{name}: {process.communicate()[1][-2000:]}")
+    return peaks
+
+
+def _family(process: subprocess.Popen[str]) -> Iterator[tuple[str, int]]:
+    """Yield a process, and those that it started."""
+    yield "head", process.pid
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            parent = int(path.read_text().rpartition(")")[2].split()[1])
+        except (OSError, IndexError):  # it has ended
+            continue
+        if parent == process.pid:
+            yield "worker", int(path.parent.name)
+
+
+def _peak(pid: int) -> float | None:
+    try:
+        found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+    except OSError:
+        return None
+    return None if found is None else int(found[1]) * 1024 / 1e6
+
+
+def _estimate(local: LocalFederation, rows: int, features: int) -> dict[str, Any]:
+    """Return what `privet estimate` says."""
+    counts = f"{features // 2},{features - features // 2}"
+    command = [sys.executable, "-m", "privet", "estimate", f"--job={local.job}", "--json"]
+    command += [f"--samples={rows}", f"--features={counts}"]
+    found = subprocess.run(command, capture_output=True, text=True, check=True)  # noqa: S603
+    figures: dict[str, Any] = json.loads(found.stdout)
+    return figures
+
+
+def main() -> int:
+    """Measure, keep the figures, print the section of the page."""
+    started = time.perf_counter()
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--rows", type=int, default=ROWS, help="how many rows are made")
+    parser.add_argument("--features", type=int, default=FEATURES, help="of both participants")
+    parser.add_argument("--shards", type=int, nargs="+", default=SHARDS)
+    chosen = parser.parse_args()
+    runs = []
+    for shards in chosen.shards:
+        runs.append(measure(chosen.rows, chosen.features, shards))
+        print(runs[-1], flush=True)
+    figures: Figures = {
+        "runs": runs,
+        "cores": os.cpu_count(),
+        "run_seconds": time.perf_counter() - started,
+    }
+    usual = (chosen.rows, chosen.features, chosen.shards) == (ROWS, FEATURES, SHARDS)
+    path = results(not usual) / f"{NAME}.json"
+    print(wrapped(section(keep(path, figures, "make bench-heads"))))
+    return 0
+
+
+def section(figures: Figures) -> Iterator[str]:
+    """Yield the lines of the page."""
+    yield "## Memory of heads and workers\n"
+    yield (
+        "The most memory that any process of a participant took (its resident set), beside what "
+        f"`privet estimate` says before: made rows in Parquet files, depth {DEPTH}, lattice masks. "
+        "With shards, a participant's own process, its head, has a worker in a process for each. "
+        f"{where(figures)}\n"
+    )
+    head = ("rows", "features", "shards", "process", "MB", "MB foreseen", "ratio")
+    rows = [
+        [
+            f"{run['rows']:,}",
+            str(run["features"]),
+            str(run["shards"]),
+            process,
+            f"{taken:,.0f}",
+            f"{foreseen:,.0f}",
+            f"{taken / foreseen:.2f}",
+        ]
+        for run in figures["runs"]
+        for process, taken, foreseen in compared(run)
+    ]
+    yield from table(head, rows)
+
+
+def compared(run: dict[str, Any]) -> Iterator[tuple[str, float, float]]:
+    """Yield the processes of a run: what each took at most, and what was said of it before, MB."""
+    said = run["estimate"]
+    heads = max(run["heads_mb"][name] for name in _PARTIES)
+    if run["shards"] == 1:
+        yield "participant", heads, said["memory"] / 1e6
+        return
+    yield "head", heads, said["memory_of_head"] / 1e6
+    yield "worker", max(run["workers_mb"][name] for name in _PARTIES), said["memory"] / 1e6
+
+
+if __name__ == "__main__":
+    sys.exit(main())

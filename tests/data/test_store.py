@@ -1,0 +1,118 @@
+"""A table's cells, on disk or in memory: the same numbers, one column at a time."""
+
+from __future__ import annotations
+
+import errno
+import os
+import tempfile
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from privet import UnavailableError
+from privet.arithmetic import roomy as roomy_module
+from privet.arithmetic.roomy import roomy
+from privet.boosting.preparation import prepare
+from privet.data import store as store_module
+from privet.data.description import DataDescription
+from privet.data.reader import read_by_column
+from privet.data.store import Store, StoredColumn
+from privet.terms.params import Params
+
+ROWS, COLUMNS = 30_000, 24
+
+
+@pytest.fixture
+def on_disk(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """Everything is too large for memory, and goes to this folder."""
+    monkeypatch.setattr(store_module, "IN_MEMORY", 1)
+    monkeypatch.setattr(roomy_module, "IN_MEMORY", 0)
+    folder = tmp_path / "scratch"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    return folder
+
+
+def check_columns() -> None:
+    store, rng = Store(), np.random.default_rng(3)
+    columns = [StoredColumn(store) for _ in range(3)]
+    expected: list[list[float]] = [[], [], []]
+    for size in (5, 0, 1, 1000):
+        for column, so_far in zip(columns, expected, strict=True):
+            values = rng.normal(size=size)
+            values[::7] = np.nan
+            column.append(values)
+            so_far.extend(values.tolist())
+        for column, so_far in zip(columns, expected, strict=True):
+            assert column.length == len(so_far)
+            np.testing.assert_array_equal(column.read(), so_far)
+
+
+def test_columns_that_grow_side_by_side() -> None:
+    check_columns()
+
+
+def test_columns_on_disk(on_disk: Path) -> None:
+    check_columns()
+    assert not list(on_disk.iterdir())  # no file has a name
+
+
+def test_arrays_of_files(on_disk: Path) -> None:
+    found = roomy((3, 5), np.uint8)
+    assert isinstance(found, np.memmap)
+    found[:] = np.arange(15).reshape(3, 5)
+    assert found[2].tolist() == [10, 11, 12, 13, 14]
+    assert not list(on_disk.iterdir())
+
+
+def test_small_arrays_are_in_memory() -> None:
+    assert not isinstance(roomy((3, 5), np.uint8), np.memmap)
+
+
+def test_a_full_disk(on_disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "posix_fallocate", full, raising=False)
+    with pytest.raises(UnavailableError, match=r"scratch: No space left .* TMPDIR name another"):
+        roomy((3_000_000,), np.uint8)
+    store = Store()
+    monkeypatch.setattr(store._file, "write", full)
+    with pytest.raises(UnavailableError, match=r"No space left on device: 1 MB are to be kept"):
+        StoredColumn(store).append(np.zeros(125_000))
+
+
+def table(path: Path) -> DataDescription:
+    rng = np.random.default_rng(1)
+    words = np.array(["red", "green", "blue"])
+    cells: dict[str, Any] = {f"x{j}": rng.normal(size=ROWS) for j in range(COLUMNS)}
+    cells |= {"id": np.arange(ROWS), "y": rng.normal(size=ROWS)}
+    cells |= {"word": words[rng.integers(3, size=ROWS)], "other": words[rng.integers(3, size=ROWS)]}
+    pq.write_table(pa.table(cells), path)
+    return DataDescription(path=str(path), id="id", label="y", types={"other": "one-hot"})
+
+
+def test_a_table_that_is_never_in_memory(
+    tmp_path: Path, on_disk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A training's preparation takes a few columns' memory, and finds what it finds in memory."""
+    described, params = table(tmp_path / "table.parquet"), Params(task="regression", validation=0.1)
+    tracemalloc.start()
+    found = prepare("bank", read_by_column(described), params)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    column = 8 * ROWS
+    assert peak < 12 * column < COLUMNS * column
+    assert isinstance(found.columns.buckets, np.memmap)
+    monkeypatch.undo()
+    expected = prepare("bank", read_by_column(described).together().by_column(), params)
+    assert not isinstance(expected.columns.buckets, np.memmap)
+    assert found.columns.names == expected.columns.names
+    np.testing.assert_array_equal(found.columns.buckets, expected.columns.buckets)
+    np.testing.assert_array_equal(found.columns.thresholds, expected.columns.thresholds)
+    assert found.encoders == expected.encoders

@@ -445,7 +445,7 @@ class ReplayChannel(Channel):
         self.position[peer] += 1
         return array.copy()
 
-    def has_come(self, peer: str) -> bool:
+    def has_come(self, peer: str, stream: int = 0) -> bool:
         raise AssertionError("nobody asks for that here")
 
     def flush(self) -> None:

@@ -95,9 +95,11 @@ class Watched:
         self.sent: dict[tuple[str, str], list[bytes]] = {}
         send = MemoryChannel.send
 
-        def watched(channel: MemoryChannel, peer: str, array: Array, tag: int = 0) -> None:
+        def watched(
+            channel: MemoryChannel, peer: str, array: Array, tag: int = 0, stream: int = 0
+        ) -> None:
             self.sent.setdefault((channel.name, peer), []).append(array.tobytes())
-            send(channel, peer, array, tag)
+            send(channel, peer, array, tag, stream)
 
         monkeypatch.setattr(MemoryChannel, "send", watched)
 

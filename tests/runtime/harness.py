@@ -54,8 +54,8 @@ class RecordingChannel(Channel):
         record.append(Received(peer, tag, self.inner.where(), array.copy()))
         return array
 
-    def has_come(self, peer: str) -> bool:
-        return self.inner.has_come(peer)
+    def has_come(self, peer: str, stream: int = 0) -> bool:
+        return self.inner.has_come(peer, stream)
 
     def flush(self) -> None:
         self.inner.flush()

@@ -28,6 +28,8 @@ class Cost:
     """Bytes of corrections from the dealer, or dealers."""
     between: int = 0
     """Bytes that three dealers send each other."""
+    orders: int = 0
+    """Bytes of shares between a participant and its workers, where rows are in shards."""
 
     def __add__(self, other: Cost) -> Cost:
         return Cost(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))

@@ -5,13 +5,14 @@ participants and a stream of the dealers; its head tells it what to do, and gets
 two there is a channel of their own.
 
 An order is a message that names it, its numbers and the shares that come with it, which follow. An
-answer begins with a status. After a failure it is the last one, and says whose failure it was.
+answer begins with a status. After a failure it is the last one; whose failure it was is said on a
+stream of its own, where a head can look while earlier answers still wait to be taken.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -39,8 +40,14 @@ from privet.transport.channel import Channel, Expected
 
 END = "end"
 """The last order."""
+METER = "meter"
+"""The order to say what was metered so far."""
+PULSE = "pulse"
+"""No order: it finds out whether the worker is still there."""
 _STATUS = Expected(np.dtype(np.uint8), (1,))
 _DONE, _FAILED = 0, 1
+_REASON = 1
+"""The stream for what went wrong."""
 _OWN = {
     kind.__name__: kind
     for kind in (
@@ -68,6 +75,15 @@ class Head:
         self.channel = channel
         self._worker = worker
         self._shard = shard
+        self.waited = 0.0
+        """Seconds that we have waited for its answers, when we could not go on without them."""
+        self.waits_since: float | None = None
+        """Since when we do, by the monotonic clock, if we do now."""
+
+    @property
+    def number(self) -> int:
+        """The number of its shard, from 1, as people have it."""
+        return self._shard + 1
 
     def give(self, order: Order) -> None:
         """Have something done; sending does not wait for it."""
@@ -81,9 +97,11 @@ class Head:
 
     def answer(self, expected: Sequence[Elements]) -> list[Share]:
         """Return the shares that were asked for; raise what went wrong at the worker."""
+        self.waits_since = started = time.monotonic()
         status = int(self.channel.receive(self._worker, _STATUS)[0])
+        self.waits_since, self.waited = None, self.waited + time.monotonic() - started
         if status != _DONE:
-            raise self._failure(messages.receive(self.channel, self._worker))
+            raise self._reason()
         found = []
         for due in expected:
             letter = Letter.of(due.ring, due.shape)
@@ -92,24 +110,25 @@ class Head:
         return found
 
     def failure(self) -> PrivetError | None:
-        """Return what went wrong at the worker, if that is what it says next; without waiting."""
-        if not self.channel.has_come(self._worker):
+        """Return what went wrong at the worker, or that it is lost; without waiting."""
+        if not self.channel.has_come(self._worker, _REASON):
             return None
-        with contextlib.suppress(PeerError):
-            if int(self.channel.receive(self._worker, _STATUS)[0]) == _FAILED:
-                return self._failure(messages.receive(self.channel, self._worker))
-        return None
+        try:
+            return self._reason()
+        except PeerError as lost:
+            return lost
 
-    def last_answer(self) -> Meter:
-        """Wait until a worker that was dismissed is done; return what it has metered."""
+    def metered(self) -> Meter:
+        """Return what a worker has metered, that was asked for it or dismissed."""
         self.answer([])
         try:
             return Meter.unpacked(json.loads(messages.receive(self.channel, self._worker)))
         except (ValueError, KeyError, TypeError, AttributeError):
-            raise PeerMisbehavedError(self._worker, "ended without its meter") from None
+            raise PeerMisbehavedError(self._worker, "has no meter") from None
 
-    def _failure(self, content: bytes) -> PrivetError:
+    def _reason(self) -> PrivetError:
         """Return what a worker says that went wrong, as if it had happened to us."""
+        content = messages.receive(self.channel, self._worker, stream=_REASON)
         try:
             told = {key: str(value) for key, value in json.loads(content).items()}
             kind, peer, problem, step = (told[k] for k in ("kind", "peer", "problem", "step"))
@@ -117,10 +136,10 @@ class Head:
             return PeerMisbehavedError(self._worker, "failed, and did not say how")
         error: PrivetError
         if kind in _OWN:
-            error = _OWN[kind](f"in shard {self._shard + 1}: {problem}")
+            error = _OWN[kind](f"in shard {self.number}: {problem}")
             error.note_step(step)
             return error
-        problem = f"{problem} (in shard {self._shard + 1})"
+        problem = f"{problem} (in shard {self.number})"
         return _PEERS.get(kind, PeerLostError)(peer or self._worker, problem, step)
 
 
@@ -156,8 +175,8 @@ class Worker:
             letter = Letter.of(share.ring, share.shape)
             self.channel.send(self._head, letter.write([share.part]))
 
-    def ended(self, meter: Meter) -> None:
-        """Say that all is done, and what was metered."""
+    def metered(self, meter: Meter) -> None:
+        """Say that all is done that was asked for, and what was metered."""
         self.done()
         messages.send(self.channel, [self._head], json.dumps(meter.packed()).encode())
 
@@ -171,7 +190,7 @@ class Worker:
         else:
             told |= {"problem": f"ended by {type(error).__name__}: {error}"}
         self._say(_FAILED)
-        messages.send(self.channel, [self._head], json.dumps(told).encode())
+        messages.send(self.channel, [self._head], json.dumps(told).encode(), _REASON)
         self.channel.flush()
 
     def _say(self, status: int) -> None:

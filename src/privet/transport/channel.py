@@ -86,8 +86,8 @@ class Channel(ABC):
         """Wait for the next array from a peer on one stream."""
 
     @abstractmethod
-    def has_come(self, peer: str) -> bool:
-        """Tell whether an array of a peer, on the first stream, waits to be received."""
+    def has_come(self, peer: str, stream: int = 0) -> bool:
+        """Tell whether an array of a peer waits on a stream, or its loss is known."""
 
     @abstractmethod
     def flush(self) -> None:

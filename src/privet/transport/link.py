@@ -122,6 +122,13 @@ class PeerLink:
         self.queue(memoryview(control_header(kind, tag)))
         self.write()
 
+    def show_life(self, now: float, leaving: bool) -> None:
+        """Show that we live, unless what waits to be sent does."""
+        if not self.interest & select.POLLIN:
+            self.heard = now  # it is we who do not listen
+        if not leaving and self.error is None and not self.outgoing:
+            self.say(ALIVE)
+
     def read(self) -> None:
         """Receive what has arrived."""
         quota = _READ_QUOTA
@@ -241,6 +248,15 @@ def refuse_missed(links: Collection[PeerLink], deadline: float) -> None:
 def _pending(connection: socket.socket) -> bool:
     """Tell whether TLS holds bytes that the operating system no longer shows as readable."""
     return isinstance(connection, ssl.SSLSocket) and connection.pending() > 0
+
+
+def culprit_of(error: BaseException | None, peers: Collection[str]) -> int:
+    """Return the tag of the peer whose failure an error was, or 0: it was our own.
+
+    Peers know nothing of those whom we have elsewhere: a lost worker is its head's failure.
+    """
+    peer = error.peer if isinstance(error, PeerError) else None
+    return name_tag(peer) if peer is not None and peer in peers else 0
 
 
 def tell_failure(links: Iterable[PeerLink], culprit: int, teller: int) -> None:

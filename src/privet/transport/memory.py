@@ -82,10 +82,10 @@ class MemoryChannel(Channel):
         self._received[peer, stream] += 1
         return array
 
-    def has_come(self, peer: str) -> bool:
+    def has_come(self, peer: str, stream: int = 0) -> bool:
         """Tell whether the mailbox holds an array of a peer."""
         with self._hub.changed:
-            return bool(self._hub.mail[peer, self.name, 0])
+            return bool(self._hub.mail[peer, self.name, stream])
 
     def flush(self) -> None:
         """Do nothing: what was sent is in the mailbox."""

@@ -15,19 +15,19 @@ _SIZE = Expected(np.dtype(np.uint64), (1,))
 MAX_BYTES = 1 << 24
 
 
-def send(channel: Channel, peers: Iterable[str], content: bytes) -> None:
+def send(channel: Channel, peers: Iterable[str], content: bytes, stream: int = 0) -> None:
     """Send a message to some peers."""
     for peer in peers:
-        channel.send(peer, np.array([len(content)], dtype=np.uint64), TAG)
-        channel.send(peer, np.frombuffer(content, dtype=np.uint8), TAG)
+        channel.send(peer, np.array([len(content)], dtype=np.uint64), TAG, stream)
+        channel.send(peer, np.frombuffer(content, dtype=np.uint8), TAG, stream)
 
 
-def receive(channel: Channel, peer: str) -> bytes:
-    """Wait for a message from a peer."""
-    size = int(channel.receive(peer, _SIZE, TAG)[0])
-    if size > MAX_BYTES:
+def receive(channel: Channel, peer: str, most: int = MAX_BYTES, stream: int = 0) -> bytes:
+    """Wait for a message from a peer, of at most so many bytes."""
+    size = int(channel.receive(peer, _SIZE, TAG, stream)[0])
+    if size > most:
         raise PeerMisbehavedError(peer, f"announced a message of {size} bytes: too many")
-    return channel.receive(peer, Expected(np.dtype(np.uint8), (size,)), TAG).tobytes()
+    return channel.receive(peer, Expected(np.dtype(np.uint8), (size,)), TAG, stream).tobytes()
 
 
 def pack(texts: Iterable[str]) -> bytes:

@@ -24,11 +24,12 @@ from privet.errors import PeerError, PeerLostError
 from privet.transport import frames
 from privet.transport.arrivals import SILENCE_SECONDS
 from privet.transport.channel import Array, Channel, Expected
-from privet.transport.frames import ALIVE, GOODBYE, MAX_FRAME_BYTES, Header, name_tag
+from privet.transport.frames import GOODBYE, MAX_FRAME_BYTES, Header, name_tag
 from privet.transport.link import (
     PeerLink,
     accuse,
     blame_missing,
+    culprit_of,
     may_clear_up,
     refuse_missed,
     suspects,
@@ -55,6 +56,8 @@ class SocketChannel(Channel):
         frame_limit: int = MAX_FRAME_BYTES,
     ) -> None:
         super().__init__(name, deadline)
+        self.beside: SocketChannel | None = None
+        """Another one of ours: who waits on this one wants to know whom that one has lost."""
         self._links = dict(links)
         self._by_descriptor = {link.socket.fileno(): link for link in self._links.values()}
         self._inbox_limit = inbox_limit
@@ -65,16 +68,13 @@ class SocketChannel(Channel):
         self._closed = threading.Event()
         self._failure: PeerError | None = None
         self._leaving = False
-        self._unread: set[PeerLink] = set()
         self._showed_life = time.monotonic()
         for link in self._links.values():
             link.reader.limit = frame_limit
             link.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._poller.watch(link.socket, link.interest)
             self._watch(link)
-        self._ticker = threading.Thread(
-            target=self._tick, name=f"{name} looks after its connections", daemon=True
-        )
+        self._ticker = threading.Thread(target=self._tick, name=f"links of {name}", daemon=True)
         self._ticker.start()
 
     @property
@@ -101,7 +101,7 @@ class SocketChannel(Channel):
         if self._closed.is_set():
             self._refuse(link.peer)
         if link.error is not None:
-            self._give_up()
+            self._give_up_lost()
         link.queue_array(array, tag, stream)
         link.write()
         self._watch(link)
@@ -131,9 +131,17 @@ class SocketChannel(Channel):
         self._watch(link)
         return array
 
-    def has_come(self, peer: str) -> bool:
-        """Tell whether an array of a peer waits; the thread that looks in has taken it in."""
-        return bool(self._links[peer].inbox[0])
+    def has_come(self, peer: str, stream: int = 0) -> bool:
+        """Tell whether an array waits that the thread which looks in has taken in, or none will."""
+        return bool(self._links[peer].inbox[stream]) or self._links[peer].error is not None
+
+    def refuse_lost(self) -> None:
+        """Raise if a peer is lost, without waiting for any."""
+        with self._lock:
+            if self._failure is not None:
+                self._refuse(None)
+            if not self._closed.is_set():
+                self._give_up_lost()
 
     def flush(self) -> None:
         """Wait until everything handed over has left this process."""
@@ -182,8 +190,7 @@ class SocketChannel(Channel):
 
     def abort(self) -> None:
         """Hang up at once, with a word about whose failure it is: a peer's, or our own."""
-        error = sys.exc_info()[1]  # what made our caller abort, if anything
-        culprit = name_tag(error.peer) if isinstance(error, PeerError) and error.peer else 0
+        culprit = culprit_of(sys.exc_info()[1], self._links)  # what made our caller abort
         with self._lock:
             if not self._closed.is_set():
                 tell_failure(self._links.values(), culprit, culprit)
@@ -201,13 +208,16 @@ class SocketChannel(Channel):
             self._pump(pause)
             if ready():
                 return
+            if self.beside is not None:
+                self.beside.refuse_lost()
             blame_missing(due, started, self.deadline, sending=expected is None)
-            if any(link.error is not None for link in self._links.values()):
-                self._give_up(due, expected)
+            self._give_up_lost(due, expected)
 
-    def _give_up(self, due: Sequence[PeerLink] = (), expected: Expected | None = None) -> NoReturn:
-        """Fail for the peer that failed first, as far as that can be found out soon."""
+    def _give_up_lost(self, due: Sequence[PeerLink] = (), expected: Expected | None = None) -> None:
+        """Fail if a peer has: for the one that did first, as far as that can be found out soon."""
         links = self._links.values()
+        if all(link.error is None for link in links):
+            return
         until = time.monotonic() + _GRACE
         while may_clear_up(links) and (left := until - time.monotonic()) > 0:
             self._pump(left)
@@ -251,10 +261,12 @@ class SocketChannel(Channel):
                 self._lock.notify_all()
 
     def _move(self, timeout: float) -> None:
-        for link in list(self._unread):
-            link.read()
-            self._watch(link)
-        ready = self._poller.wait(0 if self._unread else timeout, self._lock)
+        for link in self._links.values():
+            if link.more:
+                link.read()
+                self._watch(link)
+        unread = any(link.more for link in self._links.values())
+        ready = self._poller.wait(0 if unread else timeout, self._lock)
         if self._closed.is_set():  # by another thread, meanwhile
             return
         for descriptor, event in ready:
@@ -267,26 +279,16 @@ class SocketChannel(Channel):
         now = time.monotonic()
         if now - self._showed_life > self.deadline / 5:
             self._showed_life = now
-            self._show_life(now)
+            for link in self._links.values():
+                link.show_life(now, self._leaving)
+                self._watch(link)
 
     def _watch(self, link: PeerLink) -> None:
         """Ask to be told what the link can use."""
-        if link.more:
-            self._unread.add(link)
-        else:
-            self._unread.discard(link)
         interest = link.wanted(self._inbox_limit)
-        if interest != link.interest:
+        if interest != link.interest and not self._closed.is_set():
             link.interest = interest
             self._poller.watch(link.socket, interest)
-
-    def _show_life(self, now: float) -> None:
-        for link in self._links.values():
-            if not link.interest & select.POLLIN:
-                link.heard = now  # it is we who do not listen
-            if not self._leaving and link.error is None and not link.outgoing:
-                link.say(ALIVE)
-                self._watch(link)
 
     def _tick(self) -> None:
         while not self._closed.wait(_TICK):

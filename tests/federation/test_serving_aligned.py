@@ -72,8 +72,8 @@ def test_the_others_are_told_positions(
     answers: list[tuple[str, tuple[int, ...]]] = []
     receive, array = messages.receive, SocketChannel.receive
 
-    def listening(channel: Any, peer: str) -> bytes:
-        message = receive(channel, peer)
+    def listening(channel: Any, peer: str, *most: int) -> bytes:
+        message = receive(channel, peer, *most)
         told[channel.name].append(message)
         return message
 

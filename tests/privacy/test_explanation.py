@@ -17,7 +17,7 @@ from privet.arithmetic.rings import Z32
 from privet.arithmetic.shares import Share
 from privet.boosting.federation import PartyData
 from privet.runtime.runtime import Runtime
-from privet.suites.masked.importances import mean_absolute
+from privet.suites.masked.importances import absolute_sums, reveal_means
 from privet.terms.plan import ExplainBy
 from tests.privacy.cases import (
     THREE,
@@ -36,6 +36,8 @@ from tests.privacy.explain import check_inverse, explain
 from tests.privacy.stage import Randomness, perform
 
 ROLES = [(n, honest) for n in (2, 3, 4) for honest in range(n)]
+TRAINED = [pytest.param(*role, marks=[pytest.mark.slow] if role[0] == 4 else []) for role in ROLES]
+"""Trainings of four take long, and show what those of three do."""
 TASKS: list[str] = ["regression", "classification"]
 ALL_TASKS: list[str] = [*TASKS, THREE]
 
@@ -142,7 +144,7 @@ def test_training_with_other_labels(task: str, n: int) -> None:
     check_inverse(session, found, n - 1)
 
 
-@pytest.mark.parametrize(("n", "honest"), ROLES)
+@pytest.mark.parametrize(("n", "honest"), TRAINED)
 @pytest.mark.parametrize("task", ALL_TASKS)
 def test_training_with_weights(task: str, n: int, honest: int) -> None:
     """Other columns; and, of the label's holder, other weights."""
@@ -157,7 +159,7 @@ def test_training_with_weights(task: str, n: int, honest: int) -> None:
 
 
 @pytest.mark.usefixtures("openings")
-@pytest.mark.parametrize(("n", "honest"), ROLES)
+@pytest.mark.parametrize(("n", "honest"), TRAINED)
 @pytest.mark.parametrize("task", ALL_TASKS)
 def test_training_with_other_features(task: str, n: int, honest: int) -> None:
     """Other rows, and other buckets of the tests: the columns of twins, exchanged and mirrored."""
@@ -314,7 +316,8 @@ def test_mean_absolute_contributions(n: int, honest: int) -> None:
 
     def program(runtime: Runtime, part: Any) -> Any:
         shared = Share.unknown(values.shape, Z32) if part is None else Share(part, Z32)
-        return mean_absolute(runtime, shared, 16, 10, (honest + 1) % n)
+        total = absolute_sums(runtime, shared)
+        return reveal_means(runtime, total, 40, (16, 10), (honest + 1) % n)
 
     session = perform(program, list(shares), Randomness("absolute"))
     found = explain(session, honest, shares[honest] - 2 * values)

@@ -30,8 +30,8 @@ def test_two_batches_of_the_same_rows(tmp_path: Path, monkeypatch: pytest.Monkey
     told: list[tuple[str, bytes]] = []
     receive: Callable[..., bytes] = messages.receive
 
-    def listening(channel: Any, peer: str) -> bytes:
-        message = receive(channel, peer)
+    def listening(channel: Any, peer: str, *most: int) -> bytes:
+        message = receive(channel, peer, *most)
         told.append((channel.name, message))
         return message
 

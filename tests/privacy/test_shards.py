@@ -1,23 +1,27 @@
 """What the other workers of a shard's group see is explained by other rows of the one they lack.
 
 A group reveals nothing, so any other data of the same shape will do: other labels, buckets and
-weights, and other shares of leaf values from a head. Heads run what a training without shards runs.
+weights, other outcomes of tests, and other shares of leaf values from a head. Heads run what they
+run without shards.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 
+from privet.arithmetic.rings import Z1, Z32
 from privet.arithmetic.shares import Share
 from privet.boosting.federation import PartyData, own_data
+from privet.boosting.sharded_inference import ShardInference
 from privet.boosting.shards import rows_of_shard
 from privet.runtime.orders import Order
 from privet.runtime.runtime import Runtime
 from privet.suites.masked.scales import Scales
+from privet.suites.masked.suite import MaskedSuite
 from privet.suites.masked.worker import MaskedShardWorker
 from tests.privacy.cases import N
 from tests.privacy.explain import explain
@@ -115,3 +119,52 @@ def test_the_same_with_lattice_masks(task: str) -> None:
         data = group.data(1)
         session = perform(group, data, Randomness("a group"))
         explain(session, 1, other(data[1], 2))
+
+
+TABLES, DEPTH, OUTPUTS, ROWS = 2, 2, 2, 12
+OWNERS = np.array([[0, 1], [1, 0]])
+"""Whose each test is."""
+
+
+class Outcomes(NamedTuple):
+    """What a worker hears from its head: which rows fail its tests, and shares of a model."""
+
+    fails: Any
+    leaves: Any
+    start: Any
+    contributions: Any
+
+    @classmethod
+    def of(cls, owner: int, seed: int) -> Outcomes:
+        rng, leaves = np.random.default_rng(seed), 1 << DEPTH
+        fails = rng.integers(0, 2, (TABLES, DEPTH, ROWS), dtype=np.uint8)
+        shapes = (TABLES, OUTPUTS, leaves), (OUTPUTS, 1), (TABLES, OUTPUTS, DEPTH, leaves)
+        shares = [rng.integers(0, 2**32, shape, dtype=np.uint32) for shape in shapes]
+        fails[np.not_equal(OWNERS, owner)] = 0
+        return cls(fails, *shares)
+
+
+def infer_in_a_group(runtime: Runtime, told: Outcomes | None) -> None:
+    """All that a group does with trained tables: the program of its workers."""
+    rings = (Z1, Z32, Z32, Z32)
+    parts = told if told is not None else Outcomes.of(0, 0)
+    fails, leaves, start, contributions = (
+        Share.unknown(part.shape, ring) if told is None else Share(part, ring)
+        for part, ring in zip(parts, rings, strict=True)
+    )
+    groups = (2, *(() if told is None else OWNERS.reshape(-1).tolist()))
+    worker = ShardInference(runtime, MaskedSuite)
+    for order in (
+        Order("outcomes", (), (fails,)),
+        Order("scores", (), (leaves, start)),
+        Order("explained", groups, (leaves, start, contributions)),
+        Order("absolute sums", groups, (leaves, contributions)),
+    ):
+        worker.carry_out(order)
+
+
+@pytest.mark.parametrize("honest", [0, 1])
+def test_workers_of_all_others_learn_nothing_of_rows_to_predict(honest: int) -> None:
+    data = [Outcomes.of(owner, owner) for owner in range(2)]
+    session = perform(infer_in_a_group, data, Randomness("a group"))
+    explain(session, honest, Outcomes.of(honest, 2))

@@ -22,6 +22,8 @@ from privet.transport.memory import memory_channels
 
 Scores = dict[tuple[int, int, int], npt.NDArray[np.uint64]]
 """What was kept, by participant, shard and number of tables."""
+After = Callable[[Runtime, Trained, PartyData | None, Sequence[Head]], Any]
+"""What heads do after the training, with their workers."""
 Wrap = Callable[[str, int, Channel], Channel]
 """What stands in for the channel of somebody's worker in its group."""
 
@@ -35,6 +37,8 @@ class Played:
     scores: Scores = field(default_factory=dict)
     states: dict[tuple[int, int], TrainingState] = field(default_factory=dict)
     """Of heads, by participant and number of tables."""
+    after: dict[str, Any] = field(default_factory=dict)
+    """What heads did after the training."""
 
     @property
     def trained(self) -> list[Trained]:
@@ -52,10 +56,11 @@ class _Stage:
         inputs: Sequence[PartyData],
         dealers: int,
         earlier: tuple[Played, int] | None,
+        after: After | None,
         wrap: Wrap,
     ) -> None:
         self.federation, self.plan, self.inputs = federation, plan, inputs
-        self.earlier = earlier
+        self.earlier, self.after = earlier, after
         self.names, self.dealing = federation.parties, dealer_names(dealers)
         self.roles = (*self.names, *self.dealing)
         self.shards = plan.cut()
@@ -89,6 +94,8 @@ class _Stage:
                 runtime, self.federation, self.plan, data,
                 done=done, state=state, on_state=keep, workers=workers,
             )  # fmt: skip
+            if self.after is not None:
+                self.found.after[role] = self.after(runtime, trained, data, workers)
             dismiss(workers)
             return trained
 
@@ -135,13 +142,14 @@ def play_in_shards(
     *,
     dealers: int = 1,
     earlier: tuple[Played, int] | None = None,
+    after: After | None = None,
     wrap: Wrap = lambda role, shard, channel: channel,
 ) -> Played:
     """Train with a worker for every shard at everybody.
 
     Or go on after so many tables of an `earlier` training.
     """
-    stage = _Stage(federation, plan, inputs, dealers, earlier, wrap)
+    stage = _Stage(federation, plan, inputs, dealers, earlier, after, wrap)
     failures: list[BaseException] = []
 
     def guard(body: Callable[..., None], *arguments: Any) -> None:

@@ -1,21 +1,37 @@
-"""What a training takes, before it starts: rounds, bytes and memory exactly, time by a model.
+"""What a training takes, before it starts: rounds and bytes exactly, memory and time by models.
 
 Delays and the link's rate are as given. Computing is what the reference machine takes for it, by a
 linear model of rounds, bytes and products, fitted to trainings at LAN speed
 (`python -m benchmarks.evidence calibrate`). While the link carries bytes, participants compute: of
 the smaller of the two times, only a part shows. What the dealer sends takes time, too, unless it
 was sent before.
+
+Memory is what the protocol's arrays take, and what `python -m benchmarks.heads` found beside them:
+it says how far off that is.
 """
 
 from __future__ import annotations
 
+from collections import Counter as Tally
 from dataclasses import dataclass, replace
 
+from privet.arithmetic.roomy import IN_MEMORY
 from privet.boosting.derivation import derive_reasons
 from privet.boosting.federation import Federation, Trained, train
 from privet.boosting.validation import validate
 from privet.runtime.counter import Cost, Counter
 from privet.terms.plan import Plan
+
+_PROCESS = 110_000_000
+"""Bytes of a process that does nothing yet."""
+_READING = 210_000_000
+"""Of one that reads a table, however long."""
+_OF_A_ROW = 50
+"""Of a row that somebody works on, beside what the protocol takes: its id, label and number."""
+_OF_A_CELL = 3
+"""Its bucket, and its place in the order of these."""
+_TO_LEARN_OF_A_ROW = 120
+"""While cuts are found: the same, and one column three times over."""
 
 
 @dataclass(frozen=True)
@@ -28,13 +44,19 @@ class Estimate:
     offline: int
     """Bytes that the dealer sends."""
     memory: int
-    """About the most bytes that a participant needs, or each of its workers."""
+    """About the most bytes of memory that a participant's process takes, or each worker's."""
     multiplications: int
     """Of a participant's dense work."""
     between: int = 0
     """Bytes that three dealers send each other."""
     masks: str = "uniform"
     """Those of rows: uniform or lattice."""
+    orders: int = 0
+    """Bytes of shares between a participant and its workers, if rows are in shards."""
+    head_memory: int = 0
+    """What a participant's own process takes, then, if workers are in others."""
+    scratch: int = 0
+    """Bytes of a participant's table on disk, for a while: of all its workers, too, if any."""
 
 
 def estimate(federation: Federation, plan: Plan, done: int = 0, dealers: int = 1) -> Estimate:
@@ -50,10 +72,13 @@ def estimate(federation: Federation, plan: Plan, done: int = 0, dealers: int = 1
         rounds=total.rounds,
         online=total.online,
         offline=total.offline,
-        memory=federation.suite.memory(_of_a_worker(plan)),
+        memory=_memory_at_work(federation, _of_a_worker(plan)),
         multiplications=federation.suite.multiplications(plan) * left,
         between=total.between,
         masks="lattice" if plan.errors else "uniform",
+        orders=total.orders,
+        head_memory=_memory_of_a_head(plan) if plan.shards > 1 else 0,
+        scratch=(1 + (plan.shards > 1)) * _scratch(plan),
     )
 
 
@@ -61,6 +86,28 @@ def _of_a_worker(plan: Plan) -> Plan:
     """Return a plan for the rows that one process works on: all, or those of a shard."""
     largest = plan.cut()[-1]
     return replace(plan, n_samples=largest.n_samples, n_validation=largest.n_validation, shards=1)
+
+
+def _most_features(plan: Plan) -> int:
+    """Return how many features the participant has that has the most."""
+    return max(Tally(plan.ownership.features).values())
+
+
+def _memory_at_work(federation: Federation, plan: Plan) -> int:
+    """Return what somebody takes who works on all rows of a plan: to read them, or to train."""
+    own = (_OF_A_ROW + _OF_A_CELL * _most_features(plan)) * plan.n_rows
+    return _PROCESS + max(_READING, own + federation.suite.memory(plan))
+
+
+def _memory_of_a_head(plan: Plan) -> int:
+    """Return what a participant takes whose workers are elsewhere: to learn of all rows."""
+    return _PROCESS + max(_READING, (_TO_LEARN_OF_A_ROW + _most_features(plan)) * plan.n_rows)
+
+
+def _scratch(plan: Plan) -> int:
+    """Return what a table takes on disk before its buckets are all that is left of it."""
+    cells = _most_features(plan) * plan.n_rows
+    return 9 * cells if 8 * cells > IN_MEMORY else 0
 
 
 def _total(federation: Federation, plan: Plan, done: int, dealers: int) -> Cost:

@@ -210,7 +210,7 @@ def train(
     if plan.cut_counts is not None:
         runtime.told("numbers of cuts", len(plan.cut_counts))
     unit = unit_of(federation, plan, data, state)
-    own = own_data(data, unit, plan, runtime.index)
+    own = own_data(data, unit, plan, runtime.index, rows=0 if workers else None)
     if keeping is not None:
         runtime.use_lasting(keeping.seeds)
         own = replace(own, shelf=keeping.shelf)
@@ -226,7 +226,9 @@ def train(
     part, thresholds = None, {}
     if data is not None:
         columns = data.columns
-        part = _no_tables(federation, plan, columns.owner, unit) if state is None else state.part
+        who, bits = (federation.features, columns.owner), federation.fraction_bits
+        nothing = ModelPart.without_tables(federation.protocol, plan, *who, bits, unit)
+        part = nothing if state is None else state.part
         thresholds = plan.ownership.by_feature(runtime.index, list(columns.thresholds))
 
     def train_table(number: int) -> None:
@@ -275,26 +277,22 @@ def _kept_leaves(
     return drop_bits(runtime, table.leaf_values, drop, Z32)
 
 
-def own_data(data: PartyData | None, unit: LabelUnit | None, plan: Plan, index: int) -> OwnData:
-    """Return what we bring to the suite: nothing, as the dealer."""
+def own_data(
+    data: PartyData | None, unit: LabelUnit | None, plan: Plan, index: int, rows: int | None = None
+) -> OwnData:
+    """Return what we bring to the suite: nothing, as the dealer; no labels where workers do."""
     if data is None:
         return OwnData()
     buckets = plan.ownership.by_feature(index, list(data.columns.buckets))
     label = data.label
     if label is None or unit is None:
         return OwnData(buckets)
-    start, min_gain = None, plan.params.min_gain
+    start, min_gain, label = None, plan.params.min_gain, label[:rows]
     if plan.objective.own_unit:
         label = unit.shrink(label)
         min_gain /= unit.scale**2
     else:
         start = np.array(unit.start)
     assert (data.weight is not None) == plan.weighted
-    return OwnData(buckets, plan.objective.targets(label), data.weight, start, min_gain)
-
-
-def _no_tables(federation: Federation, plan: Plan, party: str, unit: LabelUnit | None) -> ModelPart:
-    bits = federation.fraction_bits
-    return ModelPart.without_tables(
-        federation.protocol, plan, federation.features, party, bits, unit
-    )
+    weight = None if data.weight is None else data.weight[:rows]
+    return OwnData(buckets, plan.objective.targets(label), weight, start, min_gain)

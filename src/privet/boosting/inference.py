@@ -17,15 +17,13 @@ from privet.arrays import FloatArray, IndexArray
 from privet.boosting.federation import SUITES, Federation
 from privet.boosting.part import GUARD_BITS, LabelUnit, ModelPart
 from privet.boosting.reasons import Explanation
-from privet.boosting.sharded_inference import infer_in_shards
-from privet.gates.rounding import round_off
-from privet.runtime.orders import Head
+from privet.boosting.samples import OwnSamples, Samples
+from privet.boosting.sharded_inference import Crowd, SamplesInShards
 from privet.runtime.runtime import Runtime
 from privet.suites.start import start_share
 from privet.suites.suite import AppliedTests, Groups
 from privet.terms.objective import Objective
 from privet.terms.plan import ExplainBy
-from privet.terms.shards import cut_rows
 
 
 @dataclass(frozen=True)
@@ -132,7 +130,7 @@ def predict(
     part: ModelPart | None,
     columns: FloatArray | None,
     unit: LabelUnit | None,
-    workers: Sequence[Head] = (),
+    crowd: Crowd | None = None,
 ) -> FloatArray | None:
     """Predict new samples; return values or probabilities to the recipient, None to all others.
 
@@ -141,20 +139,14 @@ def predict(
     2. The scores are rounded to what all agreed on, and revealed to the recipient, who knows the
        label's unit (`tell_unit`).
 
-    With workers, these apply the tests and look leaves up, each for its shard of the samples.
+    In shards, a crowd of workers does all of that but for revealing, each for its own samples.
 
     Reveals: the rounded scores to the recipient.
     """
     with runtime.step_again("predict"):
-        if workers:
-            shards = cut_rows(query.shape[2], 0, len(workers))
-            scores = infer_in_shards(runtime, _leaves(query, part), shards, workers)
-        else:
-            tests = applied(query, parties, part, columns)
-            scores = SUITES[query.protocol].infer(runtime, tests, _leaves(query, part))
-        scores += _start(runtime, query, part, query.shape[2])
-        rounded = round_off(runtime, scores.reshape(-1), bits=GUARD_BITS)
-        revealed = runtime.reveal(rounded, [query.recipient], query.what)
+        samples = _samples(runtime, query, parties, part, columns, crowd)
+        scores = samples.scores(_leaves(query, part), _start(runtime, query, part))
+        revealed = runtime.reveal(scores.reshape(-1), [query.recipient], query.what)
         if revealed is None:
             return None
         assert unit is not None
@@ -169,6 +161,7 @@ def predict_explained(
     part: ModelPart | None,
     columns: FloatArray | None,
     unit: LabelUnit | None,
+    crowd: Crowd | None = None,
 ) -> Explained | None:
     """Predict as `predict` does, the same numbers, and explain the scores to the recipient.
 
@@ -179,18 +172,15 @@ def predict_explained(
     Reveals: the rounded scores, contributions and base to the recipient.
     """
     with runtime.step_again("predict"):
-        tests, leaves = applied(query, parties, part, columns), _leaves(query, part)
-        groups = query.groups(parties, part)
+        samples = _samples(runtime, query, parties, part, columns, crowd)
+        groups, start = query.groups(parties, part), _start(runtime, query, part)
         reasons, means = _reasons(query, part)
-        suite = SUITES[query.protocol]
-        scores, added = suite.infer_explained(runtime, tests, leaves, reasons, groups)
-        scores += _start(runtime, query, part, query.shape[2])
-        base = means.sum(0) + _start(runtime, query, part, 1).reshape(-1)
-        every = concatenate([scores.reshape(-1), added.reshape(-1), base])
-        rounded = round_off(runtime, every, bits=GUARD_BITS)
-        to = [query.recipient]
-        revealed = runtime.reveal(rounded[: scores.size], to, query.what)
-        beside = runtime.reveal(rounded[scores.size :], to, "contributions and base")
+        scores, added, base = samples.explained(
+            _leaves(query, part), start, reasons, groups, means.sum(0) + start.reshape(-1)
+        )
+        to, others = [query.recipient], concatenate([added.reshape(-1), base])
+        revealed = runtime.reveal(scores.reshape(-1), to, query.what)
+        beside = runtime.reveal(others, to, "contributions and base")
     if revealed is None or beside is None:
         return None
     assert part is not None
@@ -217,12 +207,11 @@ def answer(
     part: ModelPart | None,
     columns: FloatArray | None,
     unit: LabelUnit | None,
-    workers: Sequence[Head] = (),
+    crowd: Crowd | None = None,
 ) -> FloatArray | Explained | None:
     """Predict, and explain the predictions if the query says by what."""
-    if query.explain is None:
-        return predict(runtime, query, parties, part, columns, unit, workers)
-    return predict_explained(runtime, query, parties, part, columns, unit)
+    program = predict if query.explain is None else predict_explained
+    return program(runtime, query, parties, part, columns, unit, crowd)
 
 
 def mean_contributions(
@@ -232,6 +221,7 @@ def mean_contributions(
     part: ModelPart | None,
     columns: FloatArray | None,
     unit: LabelUnit | None,
+    crowd: Crowd | None = None,
 ) -> FloatArray | None:
     """Return how large contributions to the samples' scores are on average, whatever their sign.
 
@@ -240,16 +230,32 @@ def mean_contributions(
 
     Reveals: these means to the recipient.
     """
-    suite, groups = SUITES[query.protocol], query.groups(parties, part)
     with runtime.step_again("predict"):
-        tests, leaves = applied(query, parties, part, columns), _leaves(query, part)
+        samples = _samples(runtime, query, parties, part, columns, crowd)
         reasons, _ = _reasons(query, part)
-        _, added = suite.infer_explained(runtime, tests, leaves, reasons, groups)
-        bits = query.encoding.fraction_bits
-        found = suite.mean_absolute(runtime, added, bits, query.prediction_bits, query.recipient)
+        total = samples.absolute_sums(_leaves(query, part), reasons, query.groups(parties, part))
+        bits = query.encoding.fraction_bits, query.prediction_bits
+        found = SUITES[query.protocol].reveal_means(
+            runtime, total, query.shape[2], bits, query.recipient
+        )
     if found is None or unit is None:
         return None
     return found * unit.scale
+
+
+def _samples(
+    runtime: Runtime,
+    query: Query,
+    parties: Sequence[str],
+    part: ModelPart | None,
+    columns: FloatArray | None,
+    crowd: Crowd | None,
+) -> Samples:
+    """Return the samples of a query, here or in shards."""
+    suite = SUITES[query.protocol]
+    if crowd is not None:
+        return SamplesInShards(runtime, suite, crowd, query.shape)
+    return OwnSamples(runtime, suite, applied(query, parties, part, columns))
 
 
 def _reasons(query: Query, part: ModelPart | None) -> tuple[Share, Share]:
@@ -279,13 +285,12 @@ def _leaves(query: Query, part: ModelPart | None) -> Share:
     return Share(part.leaf_shares, Z32)
 
 
-def _start(runtime: Runtime, query: Query, part: ModelPart | None, samples: int) -> Share:
-    """Return a share of where scores start, (K, samples), all of it the active participant's.
+def _start(runtime: Runtime, query: Query, part: ModelPart | None) -> Share:
+    """Return a share of where scores start, (K, 1), all of it the active participant's.
 
     Zeros where an objective has its own unit, which says where they start.
     """
     start = None
     if part is not None and part.unit is not None and not query.objective.own_unit:
         start = np.array(part.unit.start)
-    shape = (query.objective.outputs, samples)
-    return start_share(runtime, start, query.encoding, shape, Z32)
+    return start_share(runtime, start, query.encoding, (query.objective.outputs, 1), Z32)

@@ -1,6 +1,6 @@
-"""A training in shards: what a worker runs, and what a head does with its workers.
+"""Shards: what a worker runs in a training or a prediction, until its head has no more to do.
 
-Reference: `boosting.federation.train`, which the heads run.
+Reference: `boosting.federation.train` and `boosting.inference`, which the heads run.
 """
 
 from __future__ import annotations
@@ -13,10 +13,12 @@ import numpy.typing as npt
 
 from privet.boosting.federation import Federation, PartyData, own_data
 from privet.boosting.part import LabelUnit
-from privet.runtime.orders import END, Head, Order, Worker
+from privet.boosting.sharded_inference import ShardInference
+from privet.runtime.orders import END, METER, PULSE, Head, Order, Worker
 from privet.runtime.party import Party
 from privet.runtime.runtime import Runtime
 from privet.suites.shard_worker import Keep
+from privet.suites.suite import AppliedTests, Suite
 from privet.terms.plan import Plan
 from privet.terms.shards import Shard
 
@@ -45,6 +47,8 @@ def train_shard(
 ) -> None:
     """Do what the head of a training says with the rows of one shard, until there is no more.
 
+    That is training, and what is done with validation rows after the last table.
+
     Participants bring the rows' data, the label's holder its unit, and everybody the scores that an
     earlier training left, to go on from. What the rows come to is told to our head, in shares; the
     dealer's workers tell nothing.
@@ -55,11 +59,36 @@ def train_shard(
     worker = federation.suite.worker(runtime, plan, shard, own, keep)
     if scores is not None:
         worker.resume(scores)
+    validated = {feature: rows[shard.n_samples :] for feature, rows in own.buckets.items()}
+    inference = ShardInference(runtime, federation.suite, None, validated, shard.n_validation)
     while (order := orders.next()).name != END:
-        found = worker.carry_out(order)
+        if ShardInference.knows(order):
+            worker.leave_table()
+            found = inference.carry_out(order)
+        else:
+            found = worker.carry_out(order)
         if isinstance(runtime, Party):
             orders.done(found)
     worker.leave_table()
+
+
+def infer_shard(
+    runtime: Runtime, suite: type[Suite], tests: AppliedTests | None, orders: Worker
+) -> None:
+    """Predict what the head of a prediction says, in one shard, until there is no more.
+
+    Where a head goes on for long, it asks in between what was metered so far.
+
+    Reveals: nothing.
+    """
+    inference = ShardInference(runtime, suite, tests)
+    while (order := orders.next()).name != END:
+        if order.name == METER:
+            orders.metered(runtime.meter)
+        elif order.name != PULSE:
+            found = inference.carry_out(order)
+            if isinstance(runtime, Party):
+                orders.done(found)
 
 
 def dismiss(workers: Sequence[Head]) -> None:

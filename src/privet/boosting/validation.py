@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -11,6 +12,8 @@ from privet.arrays import FloatArray
 from privet.boosting.binning import BucketedColumns
 from privet.boosting.federation import Federation, PartyData, Trained
 from privet.boosting.inference import Query, mean_contributions, predict, tell_unit
+from privet.boosting.sharded_inference import Crowd, hand_out_tests
+from privet.runtime.orders import Head
 from privet.runtime.runtime import Runtime
 from privet.terms.plan import Plan
 
@@ -27,19 +30,35 @@ class Validated(NamedTuple):
 
 
 def validate(
-    runtime: Runtime, federation: Federation, plan: Plan, trained: Trained, data: PartyData | None
+    runtime: Runtime,
+    federation: Federation,
+    plan: Plan,
+    trained: Trained,
+    data: PartyData | None,
+    workers: Sequence[Head] = (),
 ) -> Validated:
     """Do with validation rows, after the last table, what all agreed on.
 
+    Where rows are in shards, workers do it, who have them in buckets.
+
     Reveals: what `predict_validation` and `reveal_importances` do.
     """
-    predictions = predict_validation(runtime, federation, plan, trained, data)
-    importances = reveal_importances(runtime, federation, plan, trained, data)
+    crowd = Crowd(plan.shards, workers) if plan.shards > 1 else None
+    if crowd is not None and (plan.reveal_validation or plan.importances_by is not None):
+        shape = (trained.tables, plan.params.depth, plan.n_validation)
+        hand_out_tests(runtime, crowd, shape, trained.part)
+    predictions = predict_validation(runtime, federation, plan, trained, data, crowd)
+    importances = reveal_importances(runtime, federation, plan, trained, data, crowd)
     return Validated(predictions, importances)
 
 
 def predict_validation(
-    runtime: Runtime, federation: Federation, plan: Plan, trained: Trained, data: PartyData | None
+    runtime: Runtime,
+    federation: Federation,
+    plan: Plan,
+    trained: Trained,
+    data: PartyData | None,
+    crowd: Crowd | None = None,
 ) -> FloatArray | None:
     """Return the predictions of validation rows to the label's holder, if all agreed on that.
 
@@ -49,12 +68,17 @@ def predict_validation(
         return None
     query, part = Query.to_holder(federation, trained.tables, plan.n_validation), trained.part
     query = replace(query, what=_WHAT)
-    unit = tell_unit(runtime, query, part)
-    return predict(runtime, query, federation.parties, part, _columns(plan, data), unit)
+    unit, columns = tell_unit(runtime, query, part), _columns(plan, data)
+    return predict(runtime, query, federation.parties, part, columns, unit, crowd)
 
 
 def reveal_importances(
-    runtime: Runtime, federation: Federation, plan: Plan, trained: Trained, data: PartyData | None
+    runtime: Runtime,
+    federation: Federation,
+    plan: Plan,
+    trained: Trained,
+    data: PartyData | None,
+    crowd: Crowd | None = None,
 ) -> dict[str, list[float]] | None:
     """Return mean absolute contributions to the label's holder, if all agreed on that.
 
@@ -65,9 +89,8 @@ def reveal_importances(
         return None
     by, part = plan.importances_by, trained.part
     query = Query.to_holder(federation, trained.tables, plan.n_validation, by)
-    unit = tell_unit(runtime, query, part)
-    columns = _columns(plan, data)
-    found = mean_contributions(runtime, query, federation.parties, part, columns, unit)
+    unit, columns = tell_unit(runtime, query, part), _columns(plan, data)
+    found = mean_contributions(runtime, query, federation.parties, part, columns, unit, crowd)
     if found is None or part is None:
         return None
     names = query.group_names(federation.parties, part)
@@ -75,7 +98,10 @@ def reveal_importances(
 
 
 def _columns(plan: Plan, data: PartyData | None) -> FloatArray | None:
-    return None if data is None else stand_ins(data.columns, plan.n_validation)
+    """Return our columns of validation rows, unless workers have them."""
+    if data is None or plan.shards > 1:
+        return None
+    return stand_ins(data.columns, plan.n_validation)
 
 
 def stand_ins(columns: BucketedColumns, last: int) -> FloatArray:

@@ -96,7 +96,7 @@ def serve(
                 newest = stack.enter_context(watched)
                 if queue is not None:
                     stack.enter_context(_asked(own.data, endpoint, queue, agreed, newest, tell))
-                server = Server(newest, own.folder, queue)
+                server = Server(newest, own.folder, queue, own.cluster)
             try:
                 server.serve(seat)
             except PeerError:

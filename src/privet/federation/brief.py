@@ -66,7 +66,7 @@ class Brief(Checked):
     """How the participant describes its table."""
     ids: str = ""
     """The digest of the ids of the worker's rows."""
-    command: Literal["train", "predict"] = "train"
+    command: Literal["train", "predict", "serve"] = "train"
     model: str = ""
     """Where the participant's part of a model is that is to predict."""
     model_tables: int = 0

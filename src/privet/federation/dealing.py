@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Sequence
 
 from privet.boosting.inference import answer, tell_unit
 from privet.federation.agreement import Agreement, Statement, agree_on_purpose, agree_on_rows
 from privet.federation.common_rows import assist
 from privet.federation.dealt_training import training_program
+from privet.federation.engines import engine_of
 from privet.federation.events import Event
 from privet.federation.holdings import Holding
 from privet.federation.ids import refuse_other_ids
 from privet.federation.keeping import receive_seeds
+from privet.federation.on_call import OnCall, workers_on_call
 from privet.federation.service import DealerOfService
 from privet.federation.session import Seat
-from privet.federation.shard_rows import crew_of_dealer, in_shards
+from privet.federation.shard_rows import no_rows
 from privet.files.cluster import Cluster
 from privet.files.job import Job
-from privet.runtime.orders import Head
 from privet.runtime.roles import Program, run_dealer
 from privet.runtime.runtime import Runtime
 from privet.transport.channel import Channel
@@ -30,8 +30,10 @@ def deal(seat: Seat, cluster: Cluster | None = None) -> float:
 
     Where rows are in shards, a worker deals for each: wherever the dealer has them.
     """
-    job, started = seat.job, time.thread_time()
-    with seat.meet() as channel:
+    job, started, cluster = seat.job, time.thread_time(), cluster or Cluster()
+    with contextlib.ExitStack() as stack:
+        engine = stack.enter_context(engine_of(cluster, no_rows)) if job.shards > 1 else None
+        channel = stack.enter_context(seat.meet())
         purpose = agree_on_purpose(channel, job, Statement.of(job))
         if job.align:
             assist(channel, job, purpose, seat.tell)
@@ -50,24 +52,13 @@ def deal(seat: Seat, cluster: Cluster | None = None) -> float:
         if agreement.command == "train" and agreement.ended:
             channel.close()  # nothing is left to train
         else:
-            with contextlib.ExitStack() as stack:
-                workers: Sequence[Head] = ()
-                if _has_workers(job, agreement):
-                    crew = crew_of_dealer(seat, channel, agreement, cluster or Cluster())
-                    workers = stack.enter_context(crew).workers
-                program = _program(job, agreement, channel, workers)
-                run_dealer(program, job.names, channel, job.dealer_names)
+            on_call = workers_on_call(stack, seat, channel, agreement, cluster, engine)
+            program = _program(job, agreement, channel, on_call)
+            run_dealer(program, job.names, channel, job.dealer_names)
         return time.thread_time() - started
 
 
-def _has_workers(job: Job, agreement: Agreement) -> bool:
-    """Tell whether the rows of a command are worked on in shards."""
-    if agreement.command == "train":
-        return job.shards > 1
-    return agreement.command == "predict" and in_shards(job, agreement)
-
-
-def _program(job: Job, agreement: Agreement, channel: Channel, workers: Sequence[Head]) -> Program:
+def _program(job: Job, agreement: Agreement, channel: Channel, on_call: OnCall) -> Program:
     if agreement.command == "train":
         federation = job.federation(agreement.features, agreement.cut_counts, agreement.monotone)
         plan, keeping = federation.plan(agreement.samples), None
@@ -75,18 +66,20 @@ def _program(job: Job, agreement: Agreement, channel: Channel, workers: Sequence
         if job.keep_indicators and done < plan.params.tables:
             dealers = len(job.dealer_names)
             plan, keeping = receive_seeds(channel, federation, agreement.samples, dealers)
+        workers = on_call.called() if job.shards > 1 else ()
         return training_program(
             federation, plan, done, channel, keeping, aligned=job.align, workers=workers
         )
     if agreement.command == "serve":
-        return DealerOfService(job, channel, len(agreement.features), agreement.tables)
+        return DealerOfService(job, channel, len(agreement.features), agreement.tables, on_call)
     features = len(agreement.features) if agreement.explain else None
     query = job.query(agreement.samples, agreement.tables, features)
+    crowd = on_call.crowd(agreement.samples)
 
     def prediction(runtime: Runtime, _: None) -> None:
         if not job.align:
             refuse_other_ids(runtime, job.names, None, channel)
         unit = tell_unit(runtime, query, None)
-        answer(runtime, query, job.names, None, None, unit, workers)
+        answer(runtime, query, job.names, None, None, unit, crowd)
 
     return prediction

@@ -45,6 +45,6 @@ def training_program(
         trained = train(
             runtime, federation, plan, None, done=done, keeping=keeping, workers=workers
         )
-        validate(runtime, federation, plan, trained, None)
+        validate(runtime, federation, plan, trained, None, workers)
 
     return training

@@ -13,6 +13,7 @@ import numpy as np
 
 from privet.arrays import FloatArray, IndexArray
 from privet.boosting.inference import Explained, answer, tell_unit
+from privet.boosting.sharded_inference import Crowd, in_shards
 from privet.data.frame import Frame
 from privet.data.ids import Ids
 from privet.errors import ModelError
@@ -20,12 +21,13 @@ from privet.federation.agreement import Statement, agree_on_purpose, agree_on_ro
 from privet.federation.classes import ByClass, tell_classes
 from privet.federation.common_rows import alignments_of, find_common
 from privet.federation.crew import Crew
+from privet.federation.engines import engine_of
 from privet.federation.explanations import check_asks, in_columns
 from privet.federation.holdings import Holding
 from privet.federation.ids import digest_of, refuse_other_ids
 from privet.federation.party_report import PartyReport, party_report
 from privet.federation.session import Seat
-from privet.federation.shard_rows import Batch, crew_for_batch, in_shards
+from privet.federation.shard_rows import Batch, crew_for_batch, read_batch
 from privet.files.atomic import write_atomically
 from privet.files.job import Job
 from privet.files.part_file import PartFile, load_part
@@ -119,6 +121,8 @@ def predict_batch(
         check_asks(job, seat.name)
     alignments = alignments_of(job, ids, folder)
     with contextlib.ExitStack() as stack:
+        if batch is not None and in_shards(job.shards, frame.n_samples):
+            engine = stack.enter_context(engine_of(batch.cluster, read_batch))
         channel = stack.enter_context(seat.meet())
         started = time.perf_counter()
         statement = Statement.of(
@@ -143,13 +147,14 @@ def predict_batch(
 
         classes: tuple[str, ...] = ()
         crew: Crew | None = None
-        if in_shards(job, agreement):
+        crowd: Crowd | None = None
+        if in_shards(job.shards, agreement.samples):
             assert batch is not None
             rows = None if common is None else common.rows
             crew = stack.enter_context(
-                crew_for_batch(seat, channel, agreement, file.part, frame, rows, batch)
+                crew_for_batch(seat, channel, agreement, file.part, frame, rows, batch, engine)
             )
-        workers = [] if crew is None else crew.workers
+            crowd = Crowd(job.shards, crew.workers)
 
         def program(runtime: Party, columns: FloatArray) -> FloatArray | Explained | None:
             nonlocal classes
@@ -160,7 +165,7 @@ def predict_batch(
             query = job.query(frame.n_samples, file.part.n_tables, features)
             unit = tell_unit(runtime, query, file.part)
             classes = tell_classes(runtime, channel, job, file)
-            return answer(runtime, query, job.names, file.part, columns, unit, workers)
+            return answer(runtime, query, job.names, file.part, columns, unit, crowd)
 
         index = job.names.index(seat.name)
         record = run_party(

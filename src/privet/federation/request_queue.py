@@ -23,7 +23,7 @@ from privet.runtime.meter import Meter
 MOST_ROWS = 10_000
 """Requests are taken together up to so many rows; a larger one goes alone."""
 MOST_BYTES = 1 << 22
-"""No request has ids of more bytes, and no two that are taken together."""
+"""And up to so many bytes of their ids."""
 MOST_WAITING = 1_000
 """So many requests wait, unless the queue is told otherwise."""
 
@@ -104,9 +104,12 @@ class Served:
     models: int = 0
     """How many models took the place of another one."""
 
-    def note_traffic(self, meter: Meter, before: Served) -> None:
-        """Note what the meter of a session has, beside what was done before it."""
-        online, offline = meter.total("online"), meter.total("offline")
+    def note_traffic(self, meter: Meter, workers: Sequence[Meter], before: Served) -> None:
+        """Note what the meters of a session have, ours and workers', beside what was before it."""
+        whole = Meter()
+        whole.add(meter)
+        whole.add_group(workers)
+        online, offline = whole.total("online"), whole.total("offline")
         self.rounds = before.rounds + online.rounds
         self.bytes_sent = before.bytes_sent + online.sent
         self.bytes_received = before.bytes_received + online.received
@@ -193,10 +196,12 @@ class RequestQueue:
             self._changed.wait_for(lambda: self._waiting or self._closed, timeout)
             taken: list[Request] = []
             rows = size = 0
-            while self._waiting:
+            while self._waiting and rows <= MOST_ROWS:
                 rows += len(self._waiting[0].ids)
+                if taken and rows > MOST_ROWS:
+                    break
                 size += self._waiting[0].size
-                if taken and (rows > MOST_ROWS or size > MOST_BYTES):
+                if taken and size > MOST_BYTES:
                     break
                 taken.append(self._waiting.popleft())
             self._taken = taken

@@ -7,6 +7,7 @@ next session if all participants still have it.
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 from privet.errors import PeerError, PrivetError
@@ -14,12 +15,14 @@ from privet.federation.agreement import Statement, agree_on_purpose, agree_on_ro
 from privet.federation.common_rows import alignments_of, find_common
 from privet.federation.events import Event
 from privet.federation.holdings import Holding
+from privet.federation.on_call import workers_on_call
 from privet.federation.party_report import Reveal, reveals
 from privet.federation.request_queue import RequestQueue
 from privet.federation.served_model import Newest, ServedModel
 from privet.federation.serving import ServiceByIds, ServiceByPositions
 from privet.federation.session import Seat
 from privet.files.alignments import Alignment
+from privet.files.cluster import Cluster
 from privet.runtime.ledger import Ledger
 from privet.runtime.party import Party
 from privet.runtime.roles import run_party
@@ -29,12 +32,20 @@ class Server:
     """One participant; the recipient alone has a queue of requests."""
 
     def __init__(
-        self, newest: Newest, folder: str | Path, queue: RequestQueue | None = None
+        self,
+        newest: Newest,
+        folder: str | Path,
+        queue: RequestQueue | None = None,
+        cluster: Cluster | None = None,
     ) -> None:
-        """Serve what was loaded last; alignments are counted in a folder."""
+        """Serve what was loaded last; alignments are counted in a folder.
+
+        Large batches go through workers, which are in a cluster, if the job has shards.
+        """
         self._newest = newest
         self._folder = folder
         self._queue = queue
+        self._cluster = cluster or Cluster()
         self._alignment: Alignment | None = None
         self.revealed: list[Reveal] = []
         """What the last session revealed, to whom, however it ended."""
@@ -62,7 +73,8 @@ class Server:
     def _session(self, seat: Seat) -> None:
         job, model = seat.job, self._newest()
         alignments, kept = alignments_of(job, model.ids, self._folder), self._alignment
-        with seat.meet() as channel:
+        with contextlib.ExitStack() as stack:
+            channel = stack.enter_context(seat.meet())
             statement = Statement.of(
                 job,
                 command="serve",
@@ -80,9 +92,10 @@ class Server:
             part = model.file.part
             n_features = 0 if job.explain is None else len(part.own_features)
             holding = Holding(samples=0, n_features=n_features, tables=part.n_tables)
-            agree_on_rows(channel, job, purpose, holding)
+            agreement = agree_on_rows(channel, job, purpose, holding)
+            on_call = workers_on_call(stack, seat, channel, agreement, self._cluster)
             kind = ServiceByPositions if job.align else ServiceByIds
-            service = kind(chosen.of(model), job, channel, chosen, self._queue)
+            service = kind(chosen.of(model), job, channel, chosen, self._queue, on_call)
             ledger = Ledger()
 
             def program(runtime: Party, _: None) -> None:

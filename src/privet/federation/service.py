@@ -7,8 +7,10 @@ import re
 import numpy as np
 
 from privet.boosting.inference import answer, tell_unit
+from privet.boosting.sharded_inference import hand_out_outcomes
 from privet.errors import PeerMisbehavedError
 from privet.federation.agreement import NOT_AGREED
+from privet.federation.on_call import NOBODY, OnCall
 from privet.files.job import Job
 from privet.runtime.dealer import Dealer
 from privet.transport.channel import Channel
@@ -38,8 +40,16 @@ class DealerOfService:
     Of a newer model it learns how many tables and features it has, as of the first one.
     """
 
-    def __init__(self, job: Job, channel: Channel, n_features: int, tables: int) -> None:
+    def __init__(
+        self,
+        job: Job,
+        channel: Channel,
+        n_features: int,
+        tables: int,
+        on_call: OnCall = NOBODY,
+    ) -> None:
         self._job = job
+        self._on_call = on_call
         self._channel = channel
         self._n_features = n_features
         self._tables = tables
@@ -50,6 +60,7 @@ class DealerOfService:
         tell_unit(runtime, self._job.query(0, self._tables), None)
         with runtime.step("serve"):
             while (message := receive(self._channel, recipient)) != STOP:
+                self._on_call.look()
                 if found := re.fullmatch(SWITCH + rb"([0-9]{1,6}),([0-9]{1,6})", message):
                     self._tables, self._n_features = int(found[1]), int(found[2])
                     tell_unit(runtime, self._job.query(0, self._tables), None)
@@ -60,6 +71,9 @@ class DealerOfService:
                 if rows := int(message[1:]):
                     features = self._n_features if explain else None
                     query = self._job.query(rows, self._tables, features)
-                    answer(runtime, query, self._job.names, None, None, None)
+                    crowd = self._on_call.crowd(rows)
+                    if crowd is not None:
+                        hand_out_outcomes(runtime, crowd, query.shape, None, None)
+                    answer(runtime, query, self._job.names, None, None, None, crowd)
                     runtime.leave_for_good()
                 self._channel.send(recipient, np.empty(0, dtype=np.uint8))

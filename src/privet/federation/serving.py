@@ -3,7 +3,8 @@
 A batch takes six delays of the network: the recipient names the ids; the others tell it which of
 them they have; it tells them which all have; then the three rounds of a prediction, of these. Where
 rows were aligned, it knows which ids all have and tells the others their positions: four delays.
-If one of a batch's requests wants explanations, all of the batch is explained.
+If one of a batch's requests wants explanations, all of the batch is explained. A large batch goes
+through workers, if the job has rows in shards (`on_call`).
 While nobody asks, the recipient sends an empty list every second, so that all find out who is gone.
 
 A newer model takes the place of the one that predicts between two batches, as soon as all have it:
@@ -21,19 +22,24 @@ import numpy as np
 
 from privet.arrays import BoolArray, FloatArray, IndexArray
 from privet.boosting.inference import Explained, answer, tell_unit
+from privet.boosting.sharded_inference import hand_out_outcomes
 from privet.data.ids import keys_of
 from privet.errors import PeerMisbehavedError
 from privet.federation.classes import tell_classes
+from privet.federation.on_call import NOBODY, OnCall
 from privet.federation.own_rows import can_use, own_columns, which_given
 from privet.federation.request_queue import Request, RequestQueue, parts_of
 from privet.federation.served_model import Newest, ServedModel
 from privet.federation.service import EXPLAIN, OFFER, PREDICT, STOP, SWITCH, wants_reasons
 from privet.files.job import Job
+from privet.runtime.meter import Meter
 from privet.runtime.party import Party
 from privet.transport.channel import Channel, Expected
 from privet.transport.messages import pack, receive, send, unpack
 
 _PULSE_SECONDS = 1.0
+_MOST_ASKED = 1 << 29
+"""Bytes of the ids of one batch: more than the recipient's endpoint takes."""
 _POSITION = np.dtype("<u4")
 _NOTHING = Expected(np.dtype(np.uint8), (0,))
 _FLAG = Expected(np.dtype(np.uint8), (1,))
@@ -58,12 +64,15 @@ class Service(ABC):
         channel: Channel,
         newest: Newest,
         queue: RequestQueue | None,
+        on_call: OnCall = NOBODY,
     ) -> None:
         self._model = model
         self._job = job
         self._channel = channel
         self._newest = newest
         self._queue = queue
+        self._on_call = on_call
+        self._workers_metered: list[Meter] = []
         self._offered = model
         self._next_offer = 0.0
         outputs = job.hyper_parameters().objective.outputs
@@ -80,7 +89,7 @@ class Service(ABC):
         batch = self._lead if self._queue is not None else self._follow
         with runtime.step("serve"):
             while batch():
-                pass
+                self._on_call.look()
 
     @property
     def model(self) -> ServedModel:
@@ -102,7 +111,12 @@ class Service(ABC):
         part = self._model.file.part
         features = len(part.features) if explain else None
         query = self._job.query(columns.shape[1], part.n_tables, features)
-        found = answer(runtime, query, self._job.names, part, columns, self._unit)
+        crowd = self._on_call.crowd(columns.shape[1])
+        if crowd is not None:
+            hand_out_outcomes(runtime, crowd, query.shape, part, columns)
+        found = answer(runtime, query, self._job.names, part, columns, self._unit, crowd)
+        if crowd is not None and self._queue is not None:
+            self._workers_metered = self._on_call.metered()
         runtime.ledger.compact()
         runtime.leave_for_good()
         return found
@@ -124,7 +138,7 @@ class Service(ABC):
 
     def _follow(self) -> bool:
         """Answer one message of the recipient: a batch, a sign of life, a model, or the end."""
-        message = receive(self._channel, self._recipient)
+        message = receive(self._channel, self._recipient, _MOST_ASKED)
         if message == STOP:
             return False
         how, content = message[:1], message[1:]
@@ -206,7 +220,7 @@ class Service(ABC):
         served.rows += len(known.to_all)
         served.batches += 1
         served.seconds += seconds
-        served.note_traffic(self._runtime.meter, self._before)
+        served.note_traffic(self._runtime.meter, self._workers_metered, self._before)
         values = np.full((*self._of_a_row, len(known.to_all)), np.nan)
         if found is not None:
             values[..., known.to_all] = getattr(found, "predictions", found)

@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 
 from privet.arrays import IndexArray
-from privet.boosting import sharded_inference
 from privet.boosting.federation import PartyData
 from privet.boosting.inference import applied
 from privet.boosting.learned import Learned, SameIds, prepare_rows, refuse_other_rows
@@ -22,36 +21,38 @@ from privet.data.reader import read_some_rows
 from privet.federation.agreement import Agreement
 from privet.federation.brief import Brief, Place, unit_fields
 from privet.federation.crew import Crew, gathered
-from privet.federation.engines import engine_of
-from privet.federation.own import Own, Table
+from privet.federation.engines import Engine
+from privet.federation.own import Own
 from privet.federation.session import Seat
 from privet.files.cluster import Cluster
 from privet.files.job import Job
 from privet.files.learned_record import LearnedRecord
 from privet.files.part_file import load_part
+from privet.files.party_file import PartyFile
 from privet.suites.suite import AppliedTests
 from privet.terms.plan import Plan
 from privet.terms.shards import cut_rows
 from privet.terms.validation import rows_in_order
-from privet.transport.channel import Channel
+from privet.transport.sockets import SocketChannel
 
 
 def crew_of_participant(
     seat: Seat,
-    channel: Channel,
+    channel: SocketChannel,
     agreement: Agreement,
     own: Own,
-    table: Table,
+    party: PartyFile,
     common: IndexArray | None,
     plan: Plan,
     unit: LabelUnit | None,
+    engine: Engine,
 ) -> contextlib.AbstractContextManager[Crew]:
     """Gather the workers of a participant, whose rows are all of its table, or those in common."""
-    shards, cluster = plan.cut(), table.party.cluster
+    shards, cluster = plan.cut(), party.cluster
     in_order = rows_in_order(plan.n_rows, plan.params)
     in_table = in_order if common is None else common[in_order]
     learned = LearnedRecord.of(Learned.of(own.prepared)).model_dump(mode="json")
-    described = table.party.data.model_dump(mode="json")
+    described = party.data.model_dump(mode="json")
 
     def here(_: Brief, shard: int, __: IndexArray) -> PartyData:
         return rows_of_shard(own.data, plan, shards[shard])
@@ -75,8 +76,7 @@ def crew_of_participant(
     def rows(shard: int) -> IndexArray:
         return in_table[shards[shard].positions(plan.n_samples)]
 
-    engine = engine_of(cluster, here, read_rows)
-    return gathered(seat, channel, agreement.run, cluster, engine, brief, rows)
+    return gathered(seat, channel, agreement.run, cluster, engine, here, brief, rows)
 
 
 def read_rows(brief: Brief, shard: int, rows: IndexArray) -> PartyData:
@@ -101,20 +101,15 @@ class Batch:
     cluster: Cluster
 
 
-def in_shards(job: Job, agreement: Agreement) -> bool:
-    """Tell whether workers predict a batch: where it is large, and not to be explained."""
-    large = agreement.samples >= max(job.shards, sharded_inference.WORTHWHILE)
-    return job.shards > 1 and large and not agreement.explain
-
-
 def crew_for_batch(
     seat: Seat,
-    channel: Channel,
+    channel: SocketChannel,
     agreement: Agreement,
     part: ModelPart,
     frame: Frame,
     common: IndexArray | None,
     batch: Batch,
+    engine: Engine,
 ) -> contextlib.AbstractContextManager[Crew]:
     """Gather the workers of a participant who predict rows: all of a frame, in its order."""
     shards = cut_rows(frame.n_samples, 0, seat.job.shards)
@@ -142,8 +137,7 @@ def crew_for_batch(
         at = shards[shard].positions(frame.n_samples)
         return at if common is None else common[at]
 
-    engine = engine_of(batch.cluster, here, read_batch)
-    return gathered(seat, channel, agreement.run, batch.cluster, engine, brief, rows)
+    return gathered(seat, channel, agreement.run, batch.cluster, engine, here, brief, rows)
 
 
 def read_batch(brief: Brief, shard: int, rows: IndexArray) -> AppliedTests:
@@ -152,16 +146,19 @@ def read_batch(brief: Brief, shard: int, rows: IndexArray) -> AppliedTests:
     described = DataDescription.parse(brief.described)
     described = described.model_copy(update={"label": None, "weight": None})
     ordered, place = np.unique(rows, return_inverse=True)
-    frame = read_some_rows(described, ordered, file.encoders, None, job.ids.rules)
+    frame = read_some_rows(described, ordered, file.encoders, None, job.ids.rules).together()
     refuse_other_rows(described.where, frame.ids, place, bytes.fromhex(brief.ids))
     columns = encode(frame, file.encoders).columns[:, place]
     return applied(brief.query(shard), job.names, file.part, columns)
 
 
-def crew_of_dealer(
-    seat: Seat, channel: Channel, agreement: Agreement, cluster: Cluster
+def crew_without_rows(
+    seat: Seat, channel: SocketChannel, agreement: Agreement, cluster: Cluster, engine: Engine
 ) -> contextlib.AbstractContextManager[Crew]:
-    """Gather the workers of a dealer, who know what it knows: no names, and no data."""
+    """Gather workers who have no rows: a dealer's, and anybody's in a service.
+
+    Those of a dealer know what it knows: no names, and no data.
+    """
 
     def brief(shard: int, group: dict[str, Place], session: str) -> Brief:
         command = agreement.command
@@ -169,10 +166,10 @@ def crew_of_dealer(
             seat.job, agreement, seat.name, group=group, session=session, command=command
         )
 
-    engine = engine_of(cluster, no_rows, no_rows)
-    return gathered(seat, channel, agreement.run, cluster, engine, brief, lambda _: None)
+    run, rows = agreement.run, lambda _: None
+    return gathered(seat, channel, run, cluster, engine, no_rows, brief, rows)
 
 
 def no_rows(brief: Brief, shard: int, rows: IndexArray) -> PartyData:
-    """Load nothing: a dealer's workers have no rows."""
+    """Load nothing."""
     raise AssertionError(f"{brief.name} has no rows")

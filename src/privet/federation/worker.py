@@ -6,15 +6,15 @@ import contextlib
 import socket
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 from privet.arrays import IndexArray
-from privet.boosting.federation import PartyData
-from privet.boosting.sharded_inference import infer_shard
-from privet.boosting.shards import train_shard
+from privet.boosting.federation import SUITES, PartyData
+from privet.boosting.shards import infer_shard, train_shard
 from privet.errors import UnavailableError
 from privet.federation.brief import Brief, Place, receive_rows
 from privet.federation.differences import parse
@@ -23,6 +23,7 @@ from privet.files.job import Job
 from privet.files.shard_scores import ShardScores
 from privet.runtime.meter import Meter
 from privet.runtime.orders import Worker
+from privet.runtime.party import Party
 from privet.runtime.roles import Program, run_dealer, run_party
 from privet.runtime.runtime import Runtime
 from privet.suites.suite import AppliedTests
@@ -32,7 +33,8 @@ from privet.transport.mesh import Member, connect, listen
 from privet.transport.sockets import SocketChannel
 
 Rows = PartyData | AppliedTests
-"""What a participant's worker has of its rows: to train on, or as a model's tests come out."""
+"""What a participant's worker has of its rows: to train on, or as a model's tests come out. In a
+service it has none, and hears from its head what comes of tests."""
 Load = Callable[[Brief, int, IndexArray], Rows]
 """Returns that, by a shard's number, and its rows of the table."""
 
@@ -69,9 +71,6 @@ def work(summons: Summons, load: Load) -> None:
         orders = Worker(link, HEAD)
         where: list[Runtime] = []
         try:
-            data = None
-            if brief.name in Job.parse(brief.job).names:
-                data = load(brief, summons.shard, rows)
             links = connect(
                 brief.name,
                 brief.members(),
@@ -79,17 +78,20 @@ def work(summons: Summons, load: Load) -> None:
                 session=bytes.fromhex(brief.session),
                 identity=identity,
                 timeout=summons.wait,
+                on_wait=lambda _, __: link.refuse_lost(),
             )
             listener.close()
             channel = SocketChannel(brief.name, links)
-            program = _program(brief, summons.shard, orders, where)
-            meter = _run(brief, program, data, channel)
+            # Reading takes as long as it takes, so it comes when the group is there: its channels
+            # tell a slow worker from a lost one.
+            read = partial(load, brief, summons.shard, rows)
+            meter = _run(brief, _program(brief, summons.shard, orders, where, read), channel)
         except BaseException as error:
             step = where[0].step_name if where else "start"
             orders.failed(error, step)
             link.leave()  # so that our head hears it, whatever it does now
             raise
-        orders.ended(meter)
+        orders.metered(meter)
 
 
 def _link(summons: Summons, identity: Identity) -> SocketChannel:
@@ -116,21 +118,24 @@ def _listening(host: str, ports: tuple[int, int] | None) -> socket.socket:
     raise UnavailableError(f"cannot listen on {host} at {which}")
 
 
-def _program(brief: Brief, shard: int, orders: Worker, where: list[Runtime]) -> Program:
+def _program(
+    brief: Brief, shard: int, orders: Worker, where: list[Runtime], read: Callable[[], Rows]
+) -> Program:
     """Return what we run in our shard's group; where we are in it is told there."""
     train = _training(brief, shard, orders)
 
-    def program(runtime: Runtime, rows: Rows | None) -> None:
+    def program(runtime: Runtime, _: None) -> None:
         where.append(runtime)
+        reads = isinstance(runtime, Party) and brief.command != "serve"
+        rows = read() if reads else None
         if brief.command == "train":
             assert not isinstance(rows, AppliedTests)
             train(runtime, rows)
         else:
-            query = brief.query(shard)
-            tests = (
-                rows if isinstance(rows, AppliedTests) else AppliedTests(query.shape, None, None)
-            )
-            infer_shard(runtime, query.protocol, tests, orders)
+            assert not isinstance(rows, PartyData)
+            if brief.command == "predict":
+                rows = rows or AppliedTests(brief.query(shard).shape, None, None)
+            infer_shard(runtime, SUITES[Job.parse(brief.job).protocol], rows, orders)
 
     return program
 
@@ -164,11 +169,11 @@ def _training(
     return training
 
 
-def _run(brief: Brief, program: Program, rows: Rows | None, channel: SocketChannel) -> Meter:
+def _run(brief: Brief, program: Program, channel: SocketChannel) -> Meter:
     """Run a program as a participant's worker, or a dealer's; return what was metered."""
     job = Job.parse(brief.job)
     names, dealers = job.names, job.dealer_names
-    if rows is None:
+    if brief.name in dealers:
         return run_dealer(program, names, channel, dealers).meter
     index = names.index(brief.name)
-    return run_party(program, index, names, rows, channel, dealers=dealers).meter
+    return run_party(program, index, names, None, channel, dealers=dealers).meter

@@ -75,9 +75,9 @@ class Endpoint(Door):
     address: str = "127.0.0.1:8000"
     token: str | None = None
     """A file with the secret that whoever asks must show. Required if other machines can ask."""
-    most_bytes: Annotated[int, Field(ge=1, le=1 << 22)] = 1 << 22
+    most_bytes: Annotated[int, Field(ge=1, le=1 << 28)] = 1 << 22
     """No request is longer."""
-    most_rows: Annotated[int, Field(ge=1, le=100_000)] = 100_000
+    most_rows: Annotated[int, Field(ge=1, le=5_000_000)] = 100_000
     """No request has more."""
     most_waiting: Positive = 1_000
     """So many requests wait at a time."""

@@ -273,12 +273,17 @@ class Suite(ABC):
         raise AssertionError(f"{cls.__name__} explains nothing")
 
     @classmethod
-    def mean_absolute(
-        cls, runtime: Runtime, contributions: Share, fraction_bits: int, keep_bits: int, to: int
-    ) -> FloatArray | None:
-        """Reveal the means of absolute contributions, (G, K, N) over Z32, to one: (G, K).
+    def absolute_sums(cls, runtime: Runtime, contributions: Share) -> Share:
+        """Return shares of sums of absolute contributions, (G, K) over Z64: of (G, K, N)."""
+        raise AssertionError(f"{cls.__name__} explains nothing")
 
-        They have so many fraction bits, and keep so many, or one more.
+    @classmethod
+    def reveal_means(
+        cls, runtime: Runtime, total: Share, n_samples: int, bits: tuple[int, int], to: int
+    ) -> FloatArray | None:
+        """Reveal means to one participant, (G, K), from sums over so many samples.
+
+        `bits` are fraction bits: those of sums, and those that means keep, or one more.
         """
         raise AssertionError(f"{cls.__name__} explains nothing")
 

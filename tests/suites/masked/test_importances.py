@@ -10,7 +10,7 @@ from privet.arithmetic.shares import Share
 from privet.arrays import FloatArray
 from privet.runtime.runtime import Runtime
 from privet.suites.masked import importances
-from privet.suites.masked.importances import mean_absolute
+from privet.suites.masked.importances import absolute_sums, reveal_means
 from tests.gates.test_gates import split
 from tests.runtime.harness import View, check_count, play
 
@@ -23,7 +23,8 @@ def found(values: np.ndarray, n: int, to: int) -> list[View]:
 
     def program(runtime: Runtime, part: np.ndarray | None) -> FloatArray | None:
         shared = Share.unknown(values.shape, Z32) if part is None else Share(part, Z32)
-        return mean_absolute(runtime, shared, BITS, KEPT, to)
+        total = absolute_sums(runtime, shared)
+        return reveal_means(runtime, total, values.shape[2], (BITS, KEPT), to)
 
     views = play(program, n, cut)
     check_count(program, views)

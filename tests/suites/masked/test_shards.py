@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from privet.arithmetic.shares import Elements, Share
 from privet.arrays import FloatArray
 from privet.boosting.binning import bucket_columns
 from privet.boosting.estimate import count
-from privet.boosting.federation import Federation, PartyData
+from privet.boosting.federation import Federation, PartyData, Trained
 from privet.boosting.model import Feature
 from privet.boosting.part import join
 from privet.boosting.trainer import train_watched
+from privet.boosting.validation import Validated, validate
 from privet.errors import DataError, ParameterError, PeerError, PeerLostError
 from privet.runtime.counter import Cost
+from privet.runtime.orders import Head, Order
 from privet.runtime.roles import Record
+from privet.runtime.runtime import Runtime
 from privet.suites.paper.suite import PaperSuite
 from privet.terms.params import Params
-from privet.terms.plan import Plan
+from privet.terms.plan import ExplainBy, Plan
 from privet.transport.channel import Channel
 from tests.boosting.test_federation import columns, label_of
 from tests.runtime.harness import RecordingChannel
@@ -40,7 +45,10 @@ def case(
     """Return a training in shards, and what it is trained on."""
     x = columns(sum(sizes))[:, :n_rows]
     values = {"task": "regression", "tables": 3, "depth": 3, "buckets": 8, "learning_rate": 0.5}
-    terms = ("reveal_loss", "reveal_gain", "monotone")
+    terms = (
+        *("reveal_loss", "reveal_gain", "monotone"),
+        *("explains", "reveal_validation", "importances_by"),
+    )
     reveals = {key: changes.pop(key) for key in terms if key in changes}
     params = Params.parse({**values, **changes})
     label = label_of(columns(5), params.task)[:n_rows]
@@ -142,9 +150,22 @@ def test_three_dealers() -> None:
 
 @pytest.mark.parametrize("task", ["regression", "classification"])
 @pytest.mark.parametrize("masks", ["uniform", "lattice"])
-def test_the_cost_is_as_computed(task: str, masks: str) -> None:
+def test_the_cost_is_as_computed(task: str, masks: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Bytes are those of the heads and of all groups; delays those of the heads and of one."""
     federation, plan, inputs, *_ = case(3, task=task, masks=masks, tables=1, validation=0.25)
+    passed: list[Share] = []
+
+    def give(head: Head, order: Order) -> None:
+        passed.extend(share for share in order.shares if share.known)
+        _give(head, order)
+
+    def answer(head: Head, due: Sequence[Elements]) -> list[Share]:
+        passed.extend(found := _answer(head, due))
+        return found
+
+    _give, _answer = Head.give, Head.answer
+    monkeypatch.setattr(Head, "give", give)
+    monkeypatch.setattr(Head, "answer", answer)
     played = play_in_shards(federation, plan, inputs)
     setup, table = count(federation, plan)
     records = [
@@ -159,8 +180,37 @@ def test_the_cost_is_as_computed(task: str, masks: str) -> None:
     total = setup + table
     assert (total.online, total.offline) == (sent, dealt)
     assert total.rounds == sum(rounds)
+    between = sum(share.ring.wire_bytes(share.size) for share in passed)
+    assert total.orders * len(federation.parties) == between > 0
     whole = sum(count(federation, replace(plan, shards=1)), start=Cost())
     assert total.rounds <= whole.rounds + 6  # sums, leaves and losses are masked twice
+
+
+@pytest.mark.parametrize("by", ["feature", "participant"])
+@pytest.mark.parametrize(
+    "changes", [{}, {"task": "classification"}, {"task": "classification", "classes": 3}]
+)
+def test_validation_rows_at_the_end(changes: dict[str, Any], by: ExplainBy) -> None:
+    """Workers predict them as heads do, to the last bit; means are rounded at random."""
+    terms: dict[str, Any] = {"explains": True, "reveal_validation": True, "importances_by": by}
+    federation, plan, inputs, *_ = case(3, tables=2, validation=0.25, **terms, **changes)
+
+    def after(
+        runtime: Runtime, trained: Trained, data: PartyData | None, workers: Sequence[Head]
+    ) -> list[Validated]:
+        found = [validate(runtime, federation, plan, trained, data, workers)]
+        whole = replace(plan, shards=1)
+        return [*found, validate(runtime, federation, whole, trained, data)]
+
+    played = play_in_shards(federation, plan, inputs, after=after)
+    in_shards, whole = played.after["party2"]
+    assert in_shards.predictions is not None
+    assert np.array_equal(in_shards.predictions, whole.predictions)
+    assert in_shards.predictions.shape[-1] == N // 4
+    assert list(in_shards.importances) == list(whole.importances)
+    differences = np.subtract(*(np.array([*v.importances.values()]) for v in (in_shards, whole)))
+    assert np.abs(differences).max() < 2.0**-8
+    assert played.after["party1"] == [Validated(), Validated()]
 
 
 def test_a_training_goes_on_from_what_all_shards_kept() -> None:

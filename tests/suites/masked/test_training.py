@@ -190,8 +190,8 @@ def test_a_prediction_takes_three_rounds(recipient: int) -> None:
         ("california", 4, 5),
         ("credit", 2, 4),
         ("breast-cancer", 10, 3),
-        ("syn-a", 1, 2),
-        ("syn-b", 1, 3),
+        pytest.param("syn-a", 1, 2, marks=pytest.mark.slow),
+        pytest.param("syn-b", 1, 3, marks=pytest.mark.slow),
         ("syn-c", 1, 3),
     ],
 )

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from functools import reduce
+from operator import add
+
 from privet.arithmetic.rings import signed
 from privet.arithmetic.shares import Share
 from privet.arrays import FloatArray
@@ -12,26 +15,37 @@ from privet.runtime.runtime import Runtime
 _BLOCK = 1 << 18  # contributions whose signs are found at a time
 
 
-def mean_absolute(
-    runtime: Runtime, contributions: Share, fraction_bits: int, keep_bits: int, to: int
-) -> FloatArray | None:
-    """Reveal the means of absolute contributions, (G, K, N) over Z32, to one participant: (G, K).
+def absolute_sums(runtime: Runtime, contributions: Share) -> Share:
+    """Return shares of the sums over all rows of absolute contributions, (G, K, N) over Z32.
 
     1. Mask the contributions, and compare them with zero.
-    2. Each is multiplied by 1 or -1, and all rows are added up.
-    3. Mask the sums, and divide them by a power of two, so that means keep so many fraction bits,
-       or one more: their low bits would say more of single rows than anybody agreed to.
+    2. Each is multiplied by 1 or -1, and all rows are added up: (G, K) over Z64.
 
-    Cost: an opening of 32 bits, and one of a few more, for each contribution; one of each sum.
-    Reveals: the means. Error: below one unit of what is kept.
+    Cost: an opening of 32 bits, and one of a few more, for each contribution. Reveals: nothing.
     """
     groups, outputs, n_samples = contributions.shape
-    total = Share.unknown((groups, outputs), contributions.ring)
     block = max(1, _BLOCK // (groups * outputs))
     with runtime.step("importances"):
-        for start in range(0, n_samples, block):
-            part = _absolute(runtime, contributions[:, :, start : start + block]).sum(2)
-            total = part if start == 0 else total + part
+        parts = [
+            _absolute(runtime, contributions[:, :, start : start + block]).sum(2)
+            for start in range(0, n_samples, block)
+        ]
+        return reduce(add, parts)
+
+
+def reveal_means(
+    runtime: Runtime, total: Share, n_samples: int, bits: tuple[int, int], to: int
+) -> FloatArray | None:
+    """Reveal means to one participant, (G, K), from sums over so many rows.
+
+    `bits` are fraction bits: those of sums, and those that means keep, or one more. Sums are masked
+    and divided by a power of two, since their low bits would say more of single rows than anybody
+    agreed to.
+
+    Cost: an opening of each sum. Reveals: the means. Error: below one unit of what is kept.
+    """
+    fraction_bits, keep_bits = bits
+    with runtime.step("importances"):
         shift = fraction_bits - keep_bits + n_samples.bit_length() - 1
         divided = signed_lift(runtime, mask_one(runtime, total), shift=shift).share(runtime)
         revealed = runtime.reveal(divided, [to], "mean absolute contributions")

@@ -10,8 +10,7 @@ from privet.gates.masked import mask
 from privet.gates.outcomes import leaf_lookup, owned_share
 from privet.gates.sigmoid_series import SCORE_BITS
 from privet.runtime.runtime import Runtime
-from privet.suites.masked import reasons
-from privet.suites.masked.importances import mean_absolute
+from privet.suites.masked import importances, reasons
 from privet.suites.suite import AppliedTests, Groups, Reasons, Suite
 
 
@@ -61,8 +60,13 @@ class MaskedInference(Suite):
             return reasons.look_up(runtime, tests, leaf_values, contributions, groups)
 
     @classmethod
-    def mean_absolute(
-        cls, runtime: Runtime, contributions: Share, fraction_bits: int, keep_bits: int, to: int
+    def absolute_sums(cls, runtime: Runtime, contributions: Share) -> Share:
+        """Return sums of absolute contributions: two rounds for some hundred thousand of them."""
+        return importances.absolute_sums(runtime, contributions)
+
+    @classmethod
+    def reveal_means(
+        cls, runtime: Runtime, total: Share, n_samples: int, bits: tuple[int, int], to: int
     ) -> FloatArray | None:
-        """Reveal the means of absolute contributions to one participant."""
-        return mean_absolute(runtime, contributions, fraction_bits, keep_bits, to)
+        """Reveal means to one participant, from sums."""
+        return importances.reveal_means(runtime, total, n_samples, bits, to)

@@ -32,6 +32,7 @@ from privet.federation.server import Server
 from privet.federation.session import seated
 from privet.federation.shard_rows import Batch
 from privet.federation.training import train_part
+from privet.files.cluster import Cluster
 from privet.files.job import Job
 from privet.files.part_file import load_part
 from privet.files.party_file import PartyFile
@@ -172,6 +173,7 @@ def run(
     last: tuple[str, ...] = (),
     tables: Mapping[str, str] | None = None,
     explain: tuple[str, ...] = (),
+    patience: float = 60.0,
 ) -> Run:
     """Run a command at everybody, with a job file or new rows of their own if so told.
 
@@ -195,7 +197,8 @@ def run(
         if name in local.dealers:
             keys = str(folder / f"{name}.key"), str(folder / f"{name}.crt")
             with seated(job, name, *keys, wait=wait, tell=tell) as seat:
-                return deal(seat)
+                cluster = folder / "cluster.toml"
+                return deal(seat, Cluster.load(cluster) if cluster.exists() else None)
         party = PartyFile.load(folder / "party.toml")
         keys = party.key, party.certificate
         with seated(job, party.name, *keys, wait=wait, tell=tell) as seat:
@@ -213,7 +216,7 @@ def run(
             if verb == "serve":
                 model = ServedModel(file, frame)
                 asked = queue if name == local.recipient else None
-                server = Server(lambda: model, party.folder, asked)
+                server = Server(lambda: model, party.folder, asked, party.cluster)
                 server.serve(seat)
                 return server.revealed
             batch = Batch(party.describe_new_rows(table), local.part(name), party.cluster)
@@ -240,7 +243,7 @@ def run(
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(patience)
         assert not thread.is_alive(), "a role hangs"
     return found
 

@@ -37,7 +37,7 @@ def in_the_clear(local: LocalFederation) -> FloatArray:
         own = "label" if name == local.recipient else None
         frame = read_frame(local.folder / name / "train.csv", id="id", label=own)
         columns.append(frame.columns)
-        label = prepare_rows(name, frame, params).label
+        label = prepare_rows(name, frame.by_column(), params).label
     assert label is not None
     return level_gains(model_of(local), np.concatenate(columns), label, params)
 

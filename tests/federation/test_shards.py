@@ -6,13 +6,13 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from privet.arithmetic.shares import Share
 from privet.boosting.estimate import estimate
 from privet.errors import DataError, ParameterError, PeerError, UnavailableError
 from privet.federation.events import Event
+from privet.federation.foreseen import foresee
 from privet.federation.ids import compare_ids
 from privet.federation.shard_rows import no_rows
 from privet.federation.summons import Summons, make_identity
@@ -53,6 +53,27 @@ def test_training_in_threads(tmp_path: Path, task: str) -> None:
     assert sum(report.bytes_from_dealer for report in reports) == ids.offline + due.offline
     assert len(list((tmp_path / "bank" / "models" / "rehearsal.checkpoints").glob("*.shard?"))) == 3
     run(local, "predict").checked()
+
+
+@pytest.mark.parametrize("dealers", [1, 3])
+def test_validation_rows_at_the_end(tmp_path: Path, dealers: int) -> None:
+    """They are predicted and explained by workers, and what that took is what was counted."""
+    local = prepare(tmp_path, dealers=dealers)
+    terms = 'explain = "feature"\nreveal_validation = true\nreveal_importances = true\n'
+    change(local.job, ("\n[params]\n", f"{terms}\n[params]\nvalidation = 0.25\n"))
+    found = run(local, "train").checked()
+    reports = [found[name][0] for name in local.names]
+    features = load_part(local.part("bank")).part.features
+    federation = Job.read(local.job).federation(features, (7, 7, 7, 7, 7))
+    due, ids = estimate(federation, federation.plan(40)), cost_of(compare_ids, 2, None)
+    assert {report.rounds for report in reports} == {ids.rounds + due.rounds}
+    assert sum(report.bytes_sent for report in reports) == ids.online + due.online
+    assert sum(report.bytes_from_dealer for report in reports) == ids.offline + due.offline
+    validated = reports[-1].validation
+    assert validated.metrics["log_loss"] == pytest.approx(validated.losses[-1], abs=2e-3)
+    assert set(validated.importances) == set("abcde")
+    told = {reveal.what: reveal.count for reveal in reports[-1].reveals}
+    assert told["predictions of validation rows"] == 10
 
 
 def test_three_dealers_and_alignment(tmp_path: Path) -> None:
@@ -215,27 +236,56 @@ def test_a_table_that_changed_since_the_head_read_it(
     found = run(local, "train", tells={"bank": swap}, wait=60)
     assert isinstance(found.errors["bank"], DataError)
     assert "in shard 1" in str(found.errors["bank"])
+    assert all("bank" in str(found.errors[name]) for name in ("shop", "dealer"))
+    assert max(found.seconds.values()) < 30  # not as long as groups would wait for its worker
 
 
-@pytest.mark.parametrize("aligned", [False, True])
-@pytest.mark.parametrize("local_workers", [False, True])
+@pytest.mark.parametrize(
+    ("aligned", "local_workers", "explain"),
+    [
+        (False, False, False),
+        (False, False, True),
+        (True, True, True),
+        (True, True, False),
+    ],
+)
 def test_large_batches_are_predicted_in_shards(
-    tmp_path: Path, aligned: bool, local_workers: bool, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    aligned: bool,
+    local_workers: bool,
+    explain: bool,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The same predictions, to the last bit; and what was revealed is in the report."""
+    """The same to the last bit, explained or not; and what was revealed is in the report."""
     local = prepare(tmp_path, 3)
+    if explain:
+        change(local.job, ("\n[params]", 'explain = "feature"\n\n[params]'))
     if aligned:
         align(local)
     run(local, "train").checked()
     if local_workers:
         party = local.folder / "bank" / "party.toml"
         change(party, ("[data]", "[cluster]\nlocal = 1\n\n[data]"))
-    _, expected = run(local, "predict").checked()["shop"]
+    asks = (local.recipient,) if explain else ()
+    _, expected = run(local, "predict", explain=asks).checked()["shop"]
     monkeypatch.setattr("privet.boosting.sharded_inference.WORTHWHILE", 1)
-    found = run(local, "predict", wait=60)
+    found = run(local, "predict", wait=60, explain=asks)
     report, predictions = found.checked()["shop"]
     assert [event.kind for event in found.events["shop"]].count("workers") == 1
     assert predictions.ids.tolist() == expected.ids.tolist()
-    assert np.array_equal(predictions.values, expected.values)
+    assert predictions.to_csv() == expected.to_csv()
     told = {reveal.what: reveal.count for reveal in report.reveals}
-    assert told["predictions"] == len(expected.values)
+    rows = len(expected.values)
+    assert told["predictions"] == rows
+    assert told.get("contributions and base") == (5 * rows + 1 if explain else None)
+
+
+def test_what_is_foreseen_of_each_machine(tmp_path: Path) -> None:
+    job = Job.read(prepare(tmp_path, shards=4).job)
+    found = foresee(job, 400_000, [10, 5]).figures(5.0, 100.0)
+    whole = foresee(job.model_copy(update={"shards": 1}), 400_000, [10, 5]).figures(5.0, 100.0)
+    assert found["memory_of_head"] < found["memory"] < whole["memory"]
+    assert found["bytes_of_orders"] > 8 * 400_000  # the numbers of rows, and shares of sums
+    assert (whole["memory_of_head"], whole["bytes_of_orders"]) == (0, 0)
+    assert found["bytes_on_disk_for_a_while"] == 2 * whole["bytes_on_disk_for_a_while"] > 0
+    assert found["bytes_of_checkpoints"] == whole["bytes_of_checkpoints"] > 8 * 400_000

@@ -53,7 +53,7 @@ def in_the_clear(local: LocalFederation) -> Grown:
                 local.folder / name / "train.csv",
                 id="id",
                 label="label" if name == local.recipient else None,
-            ),
+            ).by_column(),
             params,
         )
         for name in local.names

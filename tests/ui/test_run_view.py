@@ -100,3 +100,12 @@ def test_a_service_that_lost_somebody_goes_on() -> None:
 def test_lines_of_another_version_do_no_harm() -> None:
     found = view({"event": "whatever"}, {"event": "http-error"}, {})
     assert found.state == "starting"
+
+
+def test_groups_of_rows_in_shards() -> None:
+    standing = {"groups": 4, "slowest_group": 3, "waits_for_group": 2, "waits_seconds": 1.5}
+    found = view(CONNECTED)
+    found.stand({"peers": {}, "reveals": [], **standing})
+    whole = found.whole()
+    assert (whole["groups"], whole["slowest_group"], whole["waits_for_group"]) == (4, 3, 2)
+    assert view(CONNECTED).whole()["groups"] is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,10 +15,10 @@ from rich.text import Text
 from privet.boosting.preparation import prepare
 from privet.boosting.view import View, view_of_model, view_of_part
 from privet.cli.options import JobFile, PartyOption, columns_of, cut_counts_of, monotone_of
-from privet.data.frame import Frame
+from privet.data.frame import ByColumn
 from privet.data.sources.source import naming
 from privet.errors import DataError, ParameterError
-from privet.federation.foreseen import foresee
+from privet.federation.foreseen import Foreseen, foresee
 from privet.files.alignments import Alignments
 from privet.files.job import Job
 from privet.files.model_file import is_model, load_model
@@ -131,9 +132,9 @@ def cuts(
     """Show what a training will tell of your columns: how many cuts each has, as the job says."""
     own, agreed = PartyFile.load(party), Job.read(job)
     params = agreed.hyper_parameters()
-    frame = _rows_that_take_part(own, agreed)
+    table = _rows_that_take_part(own, agreed)
     with naming(own.data.where):
-        columns = prepare(own.name, frame, params, own.data.positive).columns
+        columns = prepare(own.name, table, params, own.data.positive).columns
     told = told_cuts(columns.filled_cuts, agreed.told_cuts, params.candidates)
     if as_json:
         typer.echo(json.dumps(told and dict(zip(columns.names, told, strict=True)), indent=2))
@@ -146,19 +147,32 @@ def cuts(
     typer.echo(",".join(str(count) for count in told))
 
 
-def _rows_that_take_part(own: PartyFile, job: Job) -> Frame:
+def _rows_that_take_part(own: PartyFile, job: Job) -> ByColumn:
     """Return our rows, or those that all have, as far as we have kept which ones these are."""
-    frame = own.read_rows(job)
+    table = own.read_rows(job)
     if not job.align:
-        return frame
-    assert frame.ids is not None
-    kept = Alignments(own.folder, job).find(frame.ids.digest().hex())
+        return table
+    assert table.frame.ids is not None
+    kept = Alignments(own.folder, job).find(table.frame.ids.digest().hex())
     if kept is None:
         raise DataError(
             f"{own.data.where}: numbers of cuts are those of the rows that all have, and these are "
             "not known yet: run `privet align` with the others first"
         )
-    return frame.take(kept.rows)
+    return table.take(kept.rows)
+
+
+def _of_machines(job: Job, foreseen: Foreseen) -> Iterator[str]:
+    """Yield what a participant's machines need: its own, and those of its workers."""
+    cost = foreseen.cost
+    if job.shards == 1:
+        yield f"memory of a participant, about  {cost.memory / 1e6:,.0f} MB"
+    else:
+        yield f"memory of a worker, about       {cost.memory / 1e6:,.0f} MB, of {job.shards}"
+        yield f"  of their participant          {cost.head_memory / 1e6:,.0f} MB"
+        yield f"  between it and its workers    {foreseen.of_orders / 1e6:,.1f} MB"
+    yield f"disk for a while (TMPDIR)       {cost.scratch / 1e6:,.0f} MB"
+    yield f"disk for checkpoints            {foreseen.checkpoints / 1e6:,.1f} MB"
 
 
 def estimate(
@@ -216,7 +230,7 @@ def estimate(
         f"between the participants        {found.online / 1e6:,.1f} MB",
         f"{f'from the {dealing}':32}{found.offline / 1e6:,.1f} MB",
         *([f"between the dealers             {found.between / 1e6:,.1f} MB"] * (dealers > 1)),
-        f"memory of a participant, about  {found.memory / 1e6:,.0f} MB",
+        *_of_machines(agreed, foreseen),
         f"masks of rows                   {found.masks}",
         f"time, about                     {time.total:,.0f} s, if correlations are dealt ahead",
         f"{'':32}{times['own'].total:,.0f} s, with a dealer on a link of its own, of that rate",

@@ -18,13 +18,14 @@ from pathlib import Path
 
 from privet.arrays import IndexArray
 from privet.boosting.shards import dismiss
-from privet.errors import PeerError, PeerMisbehavedError, PrivetError
+from privet.errors import PeerError, PeerMisbehavedError, PrivetError, UnavailableError
 from privet.federation.brief import Brief, Place, send_rows
 from privet.federation.differences import parse
 from privet.federation.engines import Engine
 from privet.federation.events import Event
 from privet.federation.session import Seat
 from privet.federation.summons import HEAD, Summons, make_identity, worker_name
+from privet.federation.worker import Load
 from privet.files.cluster import Cluster
 from privet.files.contacts import parse_address
 from privet.runtime.meter import Meter
@@ -54,25 +55,25 @@ class Crew:
 @contextlib.contextmanager
 def gathered(
     seat: Seat,
-    channel: Channel,
+    channel: SocketChannel,
     run: str,
     cluster: Cluster,
     engine: Engine,
+    here: Load,
     brief: Callable[[int, dict[str, Place], str], Brief],
     rows: Callable[[int], IndexArray | None],
 ) -> Iterator[Crew]:
     """Yield our workers, once they are told which groups they are in.
 
-    `brief` makes what a worker is told, of its shard, group and session, and `rows` says which rows
-    of our table are those of a shard. When we are done workers are dismissed; after a failure, they
-    find that we are gone.
+    `here` has the rows of workers in this process, `brief` makes what a worker is told, of its
+    shard, group and session, and `rows` says which rows of our table are those of a shard. When we
+    are done workers are dismissed; after a failure, they find that we are gone.
     """
     shards = range(seat.job.shards)
     door = parse_address(cluster.door, lowest=0) if cluster.door else (seat.host, 0)
     with (
         tempfile.TemporaryDirectory(prefix="privet-head-") as folder,
         listen(*door) as listener,
-        engine,
     ):
         ours, _, _ = make_identity(HEAD, Path(folder))
         head = Member(HEAD, door[0], listener.getsockname()[1], ours.fingerprint)
@@ -94,10 +95,19 @@ def gathered(
                     wait=_WAIT,
                 )
             )
-        engine.place(summonses)
-        links = connect(HEAD, members, listener, session=session, identity=ours, timeout=_WAIT)
+        engine.place(summonses, here)
+        links = connect(
+            HEAD,
+            members,
+            listener,
+            session=session,
+            identity=ours,
+            timeout=_WAIT,
+            on_wait=lambda text, who: seat.tell(Event("waiting", text, {"missing": list(who)})),
+        )
         with SocketChannel(HEAD, links) as to_workers:
             to_workers.where = lambda: channel.where()
+            to_workers.beside = channel
             places = [
                 parse(Place, member.name, messages.receive(to_workers, member.name)).model_copy(
                     update={"fingerprint": member.fingerprint}
@@ -117,9 +127,12 @@ def gathered(
             try:
                 yield crew
             except PeerError as error:
-                raise _reason(workers, error) from None
+                reason = _reason(workers, error)
+                if reason.peer in to_workers.peers and (trouble := engine.trouble()):
+                    raise UnavailableError(f"cluster.scheduler: {trouble}: {reason}") from None
+                raise reason from None
             dismiss(workers)
-            crew.meters = [worker.last_answer() for worker in workers]
+            crew.meters = [worker.metered() for worker in workers]
 
 
 def _reason(workers: list[Head], error: PeerError) -> PrivetError:

@@ -4,6 +4,9 @@ An engine places tasks, each with the summonses of one or more workers, and that
 workers and heads have to say to each other goes over their own channels. A task that has begun must
 never be run again by an engine, since it took part in a dealing; if one is, its head is not there
 for it any more.
+
+An engine is there before its workers are called: starting Python and importing what workers need
+takes seconds, in which a head reads its table and meets the others.
 """
 
 from __future__ import annotations
@@ -12,8 +15,11 @@ import contextlib
 import multiprocessing
 import signal
 import threading
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from multiprocessing import forkserver
 from typing import Any
 
 from typing_extensions import Self
@@ -35,8 +41,12 @@ class Engine(ABC):
         """Where they are, in words."""
 
     @abstractmethod
-    def place(self, summonses: Sequence[Summons]) -> None:
-        """Start workers, without waiting for them."""
+    def place(self, summonses: Sequence[Summons], here: Load) -> None:
+        """Start workers, without waiting for them; those in this process get their rows `here`."""
+
+    def trouble(self) -> str:
+        """Return what has happened to the engine itself, if that may be why workers are lost."""
+        return ""
 
     @abstractmethod
     def close(self) -> None:
@@ -52,8 +62,7 @@ class Engine(ABC):
 class Threads(Engine):
     """Threads of this process, which have their rows from it."""
 
-    def __init__(self, load: Load) -> None:
-        self._load = load
+    def __init__(self) -> None:
         self._threads: list[threading.Thread] = []
 
     @property
@@ -61,44 +70,53 @@ class Threads(Engine):
         """Here."""
         return "threads of this process"
 
-    def place(self, summonses: Sequence[Summons]) -> None:
+    def place(self, summonses: Sequence[Summons], here: Load) -> None:
         """Start a thread for every worker."""
         for each in summonses:
-            thread = threading.Thread(target=work_on_all, args=([each], self._load), daemon=True)
+            thread = threading.Thread(target=work_on_all, args=([each], here), daemon=True)
             thread.start()
             self._threads.append(thread)
 
     def close(self) -> None:
         """Wait for them a moment."""
+        until = time.monotonic() + _ENDING
         for thread in self._threads:
-            thread.join(_ENDING)
+            thread.join(max(0.0, until - time.monotonic()))
 
 
 class Processes(Engine):
-    """Processes on this machine, each for as many workers as are its share."""
+    """Processes on this machine, each for as many workers as are its share.
+
+    One that has nothing of ours imports what they need, ahead of them, and they are copies of it.
+    """
 
     def __init__(self, count: int, load: Load) -> None:
         self._count = count
         self._load = load
         self._processes: list[multiprocessing.process.BaseProcess] = []
+        self._context = multiprocessing.get_context("forkserver")
+        self._context.set_forkserver_preload([load.__module__])
+        forkserver.ensure_running()
 
     @property
     def where(self) -> str:
         """On this machine."""
         return f"{self._count} processes on this machine"
 
-    def place(self, summonses: Sequence[Summons]) -> None:
+    def place(self, summonses: Sequence[Summons], _: Load) -> None:
         """Start processes that have nothing of ours but summonses."""
-        context = multiprocessing.get_context("spawn")
         for batch in spread(summonses, self._count):
-            process = context.Process(target=_in_process, args=(batch, self._load), daemon=True)
+            process = self._context.Process(
+                target=_in_process, args=(batch, self._load), daemon=True
+            )
             process.start()
             self._processes.append(process)
 
     def close(self) -> None:
         """Wait for them a moment, and end them."""
+        until = time.monotonic() + _ENDING
         for process in self._processes:
-            process.join(_ENDING)
+            process.join(max(0.0, until - time.monotonic()))
             if process.is_alive():
                 process.kill()
                 process.join()
@@ -114,57 +132,78 @@ class Dask(Engine):
     """Workers of a Dask cluster, each with a task for as many of ours as are its share."""
 
     def __init__(self, cluster: Cluster, load: Load) -> None:
+        self._cluster = cluster
+        self._load = load
+        self._tasks: list[Any] = []
+        self._reaching = ThreadPoolExecutor(1)
+        self._client = self._reaching.submit(self._reach)
+
+    def _reach(self) -> Any:
+        """Return a client of the scheduler, whose workers begin to import what ours need."""
         try:
             from distributed import Client
         except ImportError:
             raise UnavailableError(
                 "cluster.scheduler: needs Dask: install it with pip install 'privet[cluster]'"
             ) from None
-        self._cluster = cluster
-        self._load = load
-        self._tasks: list[Any] = []
         try:
-            self._client = Client(
-                cluster.scheduler,
-                security=_security(cluster),
+            client = Client(
+                self._cluster.scheduler,
+                security=_security(self._cluster),
                 timeout=10,
                 set_as_default=False,
                 name="privet",
             )
         except (OSError, ValueError, TypeError) as error:
             raise UnavailableError(
-                f"cluster.scheduler: no Dask scheduler at {cluster.scheduler}: {error}"
+                f"cluster.scheduler: no Dask scheduler at {self._cluster.scheduler}: {error}"
             ) from None
+        for worker in _workers(client):
+            self._tasks.append(_submit(client, worker, _wake, self._load))
+        return client
 
     @property
     def where(self) -> str:
         """At the scheduler's."""
         return f"Dask workers of {self._cluster.scheduler}"
 
-    def place(self, summonses: Sequence[Summons]) -> None:
+    def place(self, summonses: Sequence[Summons], _: Load) -> None:
         """Submit as many tasks as there are Dask workers, one to each, to be run once."""
-        workers = sorted(self._client.scheduler_info(n_workers=-1)["workers"])
+        client = self._client.result()
+        workers = [] if self.trouble() else _workers(client)
         if not workers:
-            raise UnavailableError(
-                f"cluster.scheduler: {self._cluster.scheduler} has no workers: start some"
-            )
+            problem = self.trouble() or f"{self._cluster.scheduler} has no workers: start some"
+            raise UnavailableError(f"cluster.scheduler: {problem}")
         for batch, worker in zip(spread(summonses, len(workers)), workers, strict=False):
-            task = self._client.submit(
-                work_on_all,
-                batch,
-                self._load,
-                workers=[worker],
-                allow_other_workers=False,
-                pure=False,
-                retries=0,
-            )
-            self._tasks.append(task)
+            self._tasks.append(_submit(client, worker, work_on_all, batch, self._load))
+
+    def trouble(self) -> str:
+        """Tell whether the scheduler has gone: its workers follow it, half a minute later."""
+        if self._client.result().status == "running":
+            return ""
+        return f"the scheduler at {self._cluster.scheduler} has gone"
 
     def close(self) -> None:
         """Cancel tasks, and leave the scheduler."""
+        self._reaching.shutdown()
         with contextlib.suppress(Exception):  # it may have gone, which is no news any more
-            self._client.cancel(self._tasks)
-            self._client.close(timeout=_ENDING)
+            client = self._client.result()
+            client.cancel(self._tasks)
+            client.close(timeout=_ENDING)
+
+
+def _workers(client: Any) -> list[str]:
+    """Return the addresses of all workers of a cluster."""
+    return sorted(client.scheduler_info(n_workers=-1)["workers"])
+
+
+def _submit(client: Any, worker: str, *task: Any) -> Any:
+    """Have a worker run a task: that one, once."""
+    return client.submit(*task, workers=[worker], allow_other_workers=False, pure=False, retries=0)
+
+
+def _wake(_: Load) -> None:
+    """Do nothing: to have been called with a function means to have imported it."""
 
 
 def _security(cluster: Cluster) -> Any:
@@ -186,13 +225,13 @@ def spread(summonses: Sequence[Summons], count: int) -> list[list[Summons]]:
     return [batch for k in range(count) if (batch := list(summonses[k::count]))]
 
 
-def engine_of(cluster: Cluster, here: Load, elsewhere: Load) -> Engine:
-    """Return the engine that somebody has chosen.
+def engine_of(cluster: Cluster, elsewhere: Load) -> Engine:
+    """Return the engine that somebody has chosen; it begins at once.
 
-    Workers in this process get their rows from it, others read them where they are.
+    Workers that are not in this process read their rows where they are, `elsewhere`.
     """
     if cluster.scheduler is not None:
         return Dask(cluster, elsewhere)
     if cluster.local is not None:
         return Processes(cluster.local, elsewhere)
-    return Threads(here)
+    return Threads()

@@ -9,6 +9,7 @@ from typing import Any
 from privet.boosting.estimate import DEALERS, Estimate, Time, estimate, time_of
 from privet.errors import ParameterError
 from privet.federation.dealt_training import numbered_features
+from privet.files.checkpoint import room_for_checkpoints
 from privet.files.job import Job
 from privet.terms.monotone import Monotone
 
@@ -20,6 +21,15 @@ class Foreseen:
     cost: Estimate
     at_most: bool
     """Whether the numbers of cuts are not known yet, and are taken to be the most there can be."""
+    checkpoints: int
+    """Bytes in a participant's folder of models, at most, while it trains."""
+    to_start_workers: int
+    """Bytes that a participant tells its workers before they start: which rows are theirs."""
+
+    @property
+    def of_orders(self) -> int:
+        """Bytes between a participant and its workers."""
+        return self.to_start_workers + self.cost.orders
 
     def times(self, delay: float, rate: float) -> dict[str, Time]:
         """Return where the time goes at a delay in ms and a rate in Mbit/s, by who deals how."""
@@ -37,6 +47,10 @@ class Foreseen:
             "bytes_offline": self.cost.offline,
             "bytes_between_dealers": self.cost.between,
             "memory": self.cost.memory,
+            "memory_of_head": self.cost.head_memory,
+            "bytes_on_disk_for_a_while": self.cost.scratch,
+            "bytes_of_checkpoints": self.checkpoints,
+            "bytes_of_orders": self.of_orders,
             "masks": self.cost.masks,
             "seconds": time.total,
             "seconds_by_dealer": {dealer: found.total for dealer, found in times.items()},
@@ -64,7 +78,12 @@ def foresee(
     federation = job.federation(numbered_features(job, counts), cut_counts, signs)
     everybody = tuple(range(len(job.names))) if kept else None
     cost = estimate(federation, federation.plan(samples, everybody), dealers=len(job.dealer_names))
-    return Foreseen(cost, at_most=job.told_cuts != "hidden" and cut_counts is None)
+    return Foreseen(
+        cost,
+        at_most=job.told_cuts != "hidden" and cut_counts is None,
+        checkpoints=room_for_checkpoints(samples, job.hyper_parameters()),
+        to_start_workers=8 * samples if job.shards > 1 else 0,
+    )
 
 
 def _first_constrained(job: Job, counts: Sequence[int]) -> Monotone:

@@ -1,32 +1,41 @@
-"""How a training stands between two tables: for whoever watches it, twice a second.
+"""How a training stands: after a table, and between two of them, twice a second.
 
-The step and the level, what passed between us and each peer, and what was revealed so far. Nothing
-of it is data: it is what the meter, the ledger and the connections know.
+The step and the level, what passed between us and each peer, what was revealed so far, and for
+which shard's worker we wait. Nothing of it is data: it is what the meter, the ledger and the
+connections know.
 """
 
 from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+from privet.boosting.federation import TrainingState
 from privet.federation.events import Event, Tell
 from privet.runtime.ledger import Ledger
+from privet.runtime.meter import Meter
+from privet.runtime.orders import Head
 from privet.runtime.party import Party
+from privet.terms.validation import best_of
 from privet.transport.sockets import SocketChannel
 
 _SECONDS = 0.5
 
 
 @contextlib.contextmanager
-def watched(runtime: Party, channel: SocketChannel, tell: Tell) -> Iterator[None]:
+def watched(
+    runtime: Party, channel: SocketChannel, tell: Tell, workers: Sequence[Head] = ()
+) -> Iterator[None]:
     """Tell how a program stands while it runs, and once more when it has ended or failed."""
     over = threading.Event()
     tally = _Tally(runtime.ledger)
 
     def look() -> None:
-        tell(Event("progress", "", _standing(runtime, channel, tally), passing=True))
+        standing = {**_standing(runtime, channel, tally), **groups(workers)}
+        tell(Event("progress", "", standing, passing=True))
 
     def watch() -> None:
         while not over.wait(_SECONDS):
@@ -59,6 +68,26 @@ class _Tally:
         return [{"what": what, "to": to, "count": n} for (what, to), n in self._counts.items()]
 
 
+def groups(workers: Sequence[Head]) -> dict[str, Any]:
+    """Return how many groups there are, which is the slowest, and which one is waited for now.
+
+    All but the slowest have answered by the time that it does, so it is the one to wait for.
+    """
+    if not workers:
+        return {}
+    now = time.monotonic()
+    since = {each.number: each.waits_since for each in workers}
+    waits = {number: now - start for number, start in since.items() if start is not None}
+    slowest = max(workers, key=lambda each: each.waited)
+    return {
+        "groups": len(workers),
+        "slowest_group": slowest.number,
+        "seconds_waited": slowest.waited,
+        "waits_for_group": next(iter(waits), None),
+        "waits_seconds": next(iter(waits.values()), None),
+    }
+
+
 def _standing(runtime: Party, channel: SocketChannel, tally: _Tally) -> dict[str, Any]:
     path = [*runtime.path]  # the program goes on meanwhile: a copy does not change
     return {
@@ -68,3 +97,36 @@ def _standing(runtime: Party, channel: SocketChannel, tally: _Tally) -> dict[str
         "peers": {peer: state._asdict() for peer, state in channel.states().items()},
         "reveals": tally.reveals(),
     }
+
+
+def of_table(
+    meter: Meter, state: TrainingState, tables: int, rate: float, workers: Sequence[Head]
+) -> Event:
+    """Return that a table is done, of so many, at a rate of so many a second."""
+    done = state.part.n_tables
+    loss = "" if state.loss is None else f", loss before it {state.loss:.5f}"
+    validated: dict[str, object] = {}
+    if state.losses:
+        best = best_of(state.losses)
+        loss += f", validation loss {state.losses[-1]:.5f}, best at table {best}"
+        validated = {"validation_loss": state.losses[-1], "best_table": best}
+    if standing := groups(workers):
+        loss += f", slowest is group {standing['slowest_group']} of {standing['groups']}"
+    online, offline = meter.total(), meter.total("offline")
+    return Event(
+        "table",
+        f"table {done} of {tables}, {60 * rate:.1f} a minute, "
+        f"{(tables - done) / rate:.0f} s left, {online.sent / 1e6:,.1f} MB sent{loss}",
+        {
+            "table": done,
+            "tables": tables,
+            "tables_per_second": rate,
+            "seconds_left": (tables - done) / rate,
+            "rounds": online.rounds,
+            "bytes_sent": online.sent,
+            "bytes_from_dealer": offline.received,
+            **({} if state.loss is None else {"loss_before": state.loss}),
+            **validated,
+            **standing,
+        },
+    )

@@ -1,11 +1,21 @@
-"""What a participant says of its table before it trains on it: to its people, and to all."""
+"""What a participant says before it trains, to its people or to all: of its table, of the cost."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from privet.boosting.estimate import Estimate
 from privet.boosting.federation import PartyData
 from privet.federation.events import Event, Tell
 from privet.files.job import Job
 from privet.terms.cuts import told_cuts
+from privet.terms.plan import Plan
+
+
+def warn_of(warnings: Iterable[str], tell: Tell, advice: str = "") -> None:
+    """Say what may be wrong with our table, or with what is kept, though it does not stop us."""
+    for warning in warnings:
+        tell(Event("warning", f"warning: {warning}{advice}", {"warning": warning}))
 
 
 def of_classes(classes: tuple[str, ...]) -> Event:
@@ -28,3 +38,24 @@ def told_of(data: PartyData, job: Job, tell: Tell) -> list[int] | None:
     text = ", ".join(f"{name} {count}" for name, count in by_name.items()) or "none of ours"
     tell(Event("cuts", f"all are told our numbers of cuts, {cuts}: {text}", {"cuts": by_name}))
     return list(told)
+
+
+def of_cost(plan: Plan, cost: Estimate) -> Event:
+    """Return what is about to be trained, and what that will take."""
+    return Event(
+        "started",
+        f"{plan.n_samples:,} samples, {plan.n_features} features: "
+        f"{cost.rounds:,} rounds, {cost.online / 1e6:,.0f} MB between the participants, "
+        f"{cost.offline / 1e6:,.0f} MB from the dealer, "
+        f"about {cost.memory / 1e6:,.0f} MB of memory, {cost.masks} masks",
+        {
+            "samples": plan.n_samples,
+            "features": plan.n_features,
+            "tables": plan.params.tables,
+            "rounds": cost.rounds,
+            "bytes_online": cost.online,
+            "bytes_offline": cost.offline,
+            "memory": cost.memory,
+            "masks": cost.masks,
+        },
+    )

@@ -21,6 +21,7 @@ from privet.boosting.federation import (
 from privet.boosting.part import LabelUnit
 from privet.boosting.validation import Validated, validate
 from privet.federation.agreement import Agreement, Statement, agree_on_purpose, agree_on_rows
+from privet.federation.engines import engine_of
 from privet.federation.events import Event, Tell
 from privet.federation.holdings import Holding
 from privet.federation.ids import digest_of, refuse_other_ids
@@ -32,10 +33,10 @@ from privet.federation.party_report import (
     party_report,
     validation_report,
 )
-from privet.federation.progress import watched
-from privet.federation.said_before import of_classes, told_of
+from privet.federation.progress import of_table, watched
+from privet.federation.said_before import of_classes, of_cost, told_of, warn_of
 from privet.federation.session import Seat
-from privet.federation.shard_rows import crew_of_participant
+from privet.federation.shard_rows import crew_of_participant, read_rows
 from privet.files.job import Job
 from privet.files.lock import locked
 from privet.files.part_file import PartFile, save_part
@@ -45,7 +46,6 @@ from privet.runtime.meter import Meter
 from privet.runtime.orders import Head
 from privet.runtime.party import Party
 from privet.runtime.roles import Record, peak_rss_mb, run_party
-from privet.terms.validation import best_of
 from privet.transport.sockets import SocketChannel
 
 
@@ -62,12 +62,13 @@ def train_part(party: PartyFile, seat: Seat, *, restart: bool = False) -> tuple[
 
 def _train(party: PartyFile, seat: Seat, restart: bool) -> tuple[PartyReport, Path]:
     job = seat.job
-    table = Table.read(party, job, restart)
-    for warning in table.frame.warnings:
-        seat.tell(Event("warning", f"warning: {warning}", {"warning": warning}))
-    own = table.own()
-    dealt, crew = None if own is None else own.dealt, None
     with contextlib.ExitStack() as stack:
+        if job.shards > 1:
+            engine = stack.enter_context(engine_of(party.cluster, read_rows))
+        table = Table.read(party, job, restart)
+        warn_of(table.rows.frame.warnings, seat.tell)
+        own = table.own()
+        dealt, crew = None if own is None else own.dealt, None
         if dealt is not None:
             stack.callback(dealt.close)
         channel = stack.enter_context(seat.meet(ahead=dealt is not None))
@@ -76,42 +77,32 @@ def _train(party: PartyFile, seat: Seat, restart: bool) -> tuple[PartyReport, Pa
         stated = Statement.of(job, command="train", dealing=dealing, **table.states(own))
         purpose = agree_on_purpose(channel, job, stated)
         common, own = table.find_common(channel, purpose, seat.tell, own)
-        for complaint in own.checkpoints.damaged.values():
-            text = f"warning: {complaint}; it is left out, and the one before it counts"
-            seat.tell(Event("warning", text, {"warning": complaint}))
+        del table  # with its columns, of which there are buckets now
+        left_out = "; it is left out, and the one before it counts"
+        warn_of(own.checkpoints.damaged.values(), seat.tell, left_out)
         if own.prepared.classes:
             seat.tell(of_classes(own.prepared.classes))
-        names = own.data.columns.names
-        holding = Holding(
-            samples=own.data.columns.n_samples,
-            n_features=len(names),
-            features=list(names),
-            cuts=told_of(own.data, job, seat.tell),
-            stages=own.stages,
-            ended=own.ended,
-        )
-        agreement = agree_on_rows(channel, job, purpose, holding)
+        agreement = agree_on_rows(channel, job, purpose, _holding(own, job, seat.tell))
         program = _Training(job, agreement, own, seat.tell, channel)
         if not agreement.ended:
-            if program.left and job.keep_indicators and dealt is None:
-                dealers = {n: contact.fingerprint for n, contact in job.dealing().items()}
-                ours = str(own.kept), own.data.columns, own.ids, seat.tell
-                program.keep(Keeper(*ours, dealers))
-            elif program.left and job.keep_indicators:
-                text = "correlations are dealt ahead: no indicators are kept, or used again"
-                seat.tell(Event("kept", text, {"owners": []}))
+            if program.left and job.keep_indicators:
+                program.keep(job)
             source = None if dealt is None else dealt.take(channel, job, agreement)
             if job.shards > 1:
                 rows = None if common is None else common.rows
+                of = own, party, rows, program.plan, program.unit
                 crew = stack.enter_context(
-                    crew_of_participant(
-                        seat, channel, agreement, own, table, rows, program.plan, program.unit
-                    )
+                    crew_of_participant(seat, channel, agreement, *of, engine)
                 )
                 program.workers = crew.workers
-            index = job.names.index(seat.name)
             record = run_party(
-                program, index, job.names, own.data, channel, source, dealers=job.dealer_names
+                program,
+                job.names.index(seat.name),
+                job.names,
+                own.data,
+                channel,
+                source,
+                dealers=job.dealer_names,
             )
             record.result = program.end(record.result)
         else:
@@ -135,6 +126,19 @@ def _train(party: PartyFile, seat: Seat, restart: bool) -> tuple[PartyReport, Pa
         alignment=None if common is None else common.report,
     )
     return report, own.path
+
+
+def _holding(own: Own, job: Job, tell: Tell) -> Holding:
+    """Return what we bring along, as the others are told."""
+    names = own.data.columns.names
+    return Holding(
+        samples=own.data.columns.n_samples,
+        n_features=len(names),
+        features=list(names),
+        cuts=told_of(own.data, job, tell),
+        stages=own.stages,
+        ended=own.ended,
+    )
 
 
 class Ended(NamedTuple):
@@ -189,9 +193,11 @@ class _Training:
 
         def on_state(state: TrainingState) -> None:
             self._own.checkpoints.save(state, self._agreement.run)
-            self._report(runtime, state, time.perf_counter() - started)
+            rate = (state.part.n_tables - self._done) / (time.perf_counter() - started)
+            tables = self.plan.params.tables
+            self._tell(of_table(runtime.meter, state, tables, rate, self.workers))
 
-        with watched(runtime, self._channel, self._tell):
+        with watched(runtime, self._channel, self._tell, self.workers):
             trained = train(
                 runtime,
                 self._federation,
@@ -203,7 +209,7 @@ class _Training:
                 keeping=self._keeping,
                 workers=self.workers,
             )
-            validated = validate(runtime, self._federation, self.plan, trained, data)
+            validated = validate(runtime, self._federation, self.plan, trained, data, self.workers)
         return Ended(trained, "", validated)
 
     def end(self, ended: Ended) -> Ended:
@@ -211,8 +217,15 @@ class _Training:
         run = self._own.checkpoints.end(ended.trained.tables, self._length)
         return ended._replace(run=run)
 
-    def keep(self, keeper: Keeper) -> None:
+    def keep(self, job: Job) -> None:
         """Agree with the others whose indicators are used again, and keep those that are not."""
+        own = self._own
+        if own.dealt is not None:
+            text = "correlations are dealt ahead: no indicators are kept, or used again"
+            self._tell(Event("kept", text, {"owners": []}))
+            return
+        dealers = {name: contact.fingerprint for name, contact in job.dealing().items()}
+        keeper = Keeper(str(own.kept), own.data.columns, own.ids, self._tell, dealers)
         found = keeper.agree(self._channel, self._federation, self._agreement.samples)
         self.plan, self._keeping = found
 
@@ -243,52 +256,4 @@ class _Training:
             self._tell(Event("resumed", text, {"tables": done}))
         if self._agreement.ended or (not self.left and not self.plan.explains):
             return
-        cost = estimate(self._federation, self.plan, done)
-        self._tell(
-            Event(
-                "started",
-                f"{self.plan.n_samples:,} samples, {self.plan.n_features} features: "
-                f"{cost.rounds:,} rounds, {cost.online / 1e6:,.0f} MB between the participants, "
-                f"{cost.offline / 1e6:,.0f} MB from the dealer, "
-                f"about {cost.memory / 1e6:,.0f} MB of memory, {cost.masks} masks",
-                {
-                    "samples": self.plan.n_samples,
-                    "features": self.plan.n_features,
-                    "tables": tables,
-                    "rounds": cost.rounds,
-                    "bytes_online": cost.online,
-                    "bytes_offline": cost.offline,
-                    "memory": cost.memory,
-                    "masks": cost.masks,
-                },
-            )
-        )
-
-    def _report(self, runtime: Party, state: TrainingState, seconds: float) -> None:
-        tables, done = self.plan.params.tables, state.part.n_tables
-        loss = "" if state.loss is None else f", loss before it {state.loss:.5f}"
-        watched: dict[str, object] = {}
-        if state.losses:
-            best = best_of(state.losses)
-            loss += f", validation loss {state.losses[-1]:.5f}, best at table {best}"
-            watched = {"validation_loss": state.losses[-1], "best_table": best}
-        rate = (done - self._done) / seconds
-        online, offline = runtime.meter.total(), runtime.meter.total("offline")
-        self._tell(
-            Event(
-                "table",
-                f"table {done} of {tables}, {60 * rate:.1f} a minute, "
-                f"{(tables - done) / rate:.0f} s left, {online.sent / 1e6:,.1f} MB sent{loss}",
-                {
-                    "table": done,
-                    "tables": tables,
-                    "tables_per_second": rate,
-                    "seconds_left": (tables - done) / rate,
-                    "rounds": online.rounds,
-                    "bytes_sent": online.sent,
-                    "bytes_from_dealer": offline.received,
-                    **({} if state.loss is None else {"loss_before": state.loss}),
-                    **watched,
-                },
-            )
-        )
+        self._tell(of_cost(self.plan, estimate(self._federation, self.plan, done)))

@@ -268,6 +268,12 @@ def _read_stage(path: Path) -> tuple[_StageHeader, npt.NDArray[np.uint64]]:
     return header, np.ascontiguousarray(batches[0]["score"].T)
 
 
+def room_for_checkpoints(samples: int, params: Params) -> int:
+    """Return the most bytes that checkpoints take: one more than are kept, and of two runs."""
+    scores, tables = checkpoint_bytes(samples, params)
+    return (STAGES + (params.patience or 0) + 1) * scores + 2 * tables
+
+
 def checkpoint_bytes(samples: int, params: Params) -> tuple[int, int]:
     """Return how many bytes a stage's scores and a run's tables take at most."""
     outputs = params.objective.outputs

@@ -104,7 +104,13 @@ export function estimate(known) {
       fact("Rounds", count(found.rounds)),
       fact("Between participants", bytes(found.bytes_online)),
       fact("From the dealer", bytes(found.bytes_offline)),
-      fact("Memory of a participant", bytes(found.memory), `${found.masks} masks`),
+      fact(
+        found.memory_of_head ? "Memory of a worker" : "Memory of a participant",
+        bytes(found.memory),
+        `${found.masks} masks`,
+      ),
+      found.memory_of_head ? fact("Memory of a participant", bytes(found.memory_of_head)) : null,
+      fact("Disk for a while", bytes(found.bytes_on_disk_for_a_while)),
     );
     times.set({
       unit: duration,

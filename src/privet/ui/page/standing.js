@@ -52,6 +52,15 @@ export function drawFacts(facts, run, known, going) {
           run.step ? run.step.split("/").at(-1) : null,
         )
       : null,
+    going && run.groups
+      ? fact(
+          "Groups",
+          count(run.groups),
+          run.waits_for_group
+            ? `waiting for group ${run.waits_for_group}`
+            : `the slowest is group ${run.slowest_group}`,
+        )
+      : null,
     going
       ? fact(
           "Time left",

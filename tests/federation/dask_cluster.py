@@ -1,0 +1,121 @@
+"""A Dask cluster in processes of its own, whose members prove over TLS who they are."""
+
+from __future__ import annotations
+
+import datetime
+import importlib
+import subprocess
+import sys
+import time
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from privet.laboratory.local_federation import free_ports
+
+_PATIENCE = 60.0
+
+
+class DaskCluster(AbstractContextManager["DaskCluster"]):
+    """A scheduler and its workers, with a CA and a certificate made for the occasion."""
+
+    def __init__(self, folder: Path, workers: int) -> None:
+        folder.mkdir()
+        self._folder = folder
+        self._started: list[subprocess.Popen[bytes]] = []
+        _make_certificates(folder)
+        (self._port,) = free_ports(1)
+        self.address = f"tls://127.0.0.1:{self._port}"
+        self._count = workers
+        self.start()
+
+    def start(self) -> None:
+        """Start the scheduler and its workers, or others in their place."""
+        self.scheduler = self._start("scheduler", "--host=127.0.0.1", f"--port={self._port}")
+        self.workers = [self.start_worker() for _ in range(self._count)]
+        self.await_workers()
+
+    def start_worker(self) -> subprocess.Popen[bytes]:
+        """Start a worker, which goes when it is killed: no nanny starts it again."""
+        return self._start("worker", self.address, "--no-nanny", "--nthreads=4")
+
+    def await_workers(self) -> None:
+        """Wait until the scheduler knows all workers."""
+        distributed: Any = importlib.import_module("distributed")
+        keys = distributed.Security(
+            tls_ca_file=self._file("ca.pem"),
+            tls_client_cert=self._file("member.pem"),
+            tls_client_key=self._file("member.key"),
+            require_encryption=True,
+        )
+        until = time.monotonic() + _PATIENCE
+        with distributed.Client(
+            self.address, security=keys, timeout=_PATIENCE, set_as_default=False
+        ) as client:
+            while len(client.scheduler_info(n_workers=-1)["workers"]) != self._count:
+                assert time.monotonic() < until, "the workers did not come"
+                time.sleep(0.1)
+
+    def as_toml(self) -> str:
+        """Return the keys of `[cluster]`."""
+        return (
+            f'scheduler = "{self.address}"\nadvertise = "127.0.0.1"\n'
+            f'ca = "{self._file("ca.pem")}"\ncertificate = "{self._file("member.pem")}"\n'
+            f'key = "{self._file("member.key")}"\n'
+        )
+
+    def __exit__(self, *_: object) -> None:
+        for process in self._started:
+            process.kill()
+            process.wait()
+
+    def _file(self, name: str) -> str:
+        return str(self._folder / name)
+
+    def _start(self, what: str, *options: str) -> subprocess.Popen[bytes]:
+        keys = (
+            f"--tls-ca-file={self._file('ca.pem')}",
+            f"--tls-cert={self._file('member.pem')}",
+            f"--tls-key={self._file('member.key')}",
+        )
+        command = [sys.executable, "-m", "dask", what, *options, *keys, "--no-dashboard"]
+        with (self._folder / f"{what}.log").open("ab") as log:
+            process = subprocess.Popen(command, stdout=log, stderr=log, cwd=self._folder)  # noqa: S603
+        self._started.append(process)
+        return process
+
+
+def _make_certificates(folder: Path) -> None:
+    """Write a CA, and one certificate by it that all members of the cluster have."""
+    authority = ec.generate_private_key(ec.SECP256R1())
+    member = ec.generate_private_key(ec.SECP256R1())
+    for name, key, subject in (("ca", authority, "cluster"), ("member", member, "member")):
+        now = datetime.datetime.now(datetime.timezone.utc)
+        certificate = (
+            x509.CertificateBuilder()
+            .subject_name(_named(subject))
+            .issuer_name(_named("cluster"))
+            .public_key(key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - datetime.timedelta(minutes=5))
+            .not_valid_after(now + datetime.timedelta(days=1))
+            .add_extension(x509.BasicConstraints(ca=name == "ca", path_length=None), critical=True)
+            .sign(authority, hashes.SHA256())
+        )
+        (folder / f"{name}.pem").write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+        (folder / f"{name}.key").write_bytes(
+            key.private_bytes(
+                serialization.Encoding.PEM,
+                serialization.PrivateFormat.PKCS8,
+                serialization.NoEncryption(),
+            )
+        )
+
+
+def _named(name: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])

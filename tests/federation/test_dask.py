@@ -1,0 +1,114 @@
+"""Workers on Dask clusters as they are in earnest: processes, over TLS, that may be killed."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from privet.errors import PeerError, UnavailableError
+from privet.federation.events import Event
+from privet.laboratory.local_federation import LocalFederation
+from tests.federation.dask_cluster import DaskCluster
+from tests.federation.harness import change, model_of, run
+from tests.federation.test_shards import prepare
+from tests.federation.test_training import plain_model, same_tests
+
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
+TABLES = 12
+SECONDS = 15.0
+"""Within which all must end, on a busy machine."""
+
+
+@pytest.fixture
+def clusters(tmp_path: Path) -> Iterator[dict[str, DaskCluster]]:
+    """The shop has a cluster of two workers, and the dealer one of one."""
+    pytest.importorskip("distributed")
+    with (
+        DaskCluster(tmp_path / "shop cluster", 2) as shop,
+        DaskCluster(tmp_path / "dealer cluster", 1) as dealer,
+    ):
+        yield {"shop": shop, "dealer": dealer}
+
+
+@pytest.fixture
+def local(tmp_path: Path, clusters: dict[str, DaskCluster]) -> LocalFederation:
+    """A federation whose bank has threads."""
+    local = prepare(tmp_path / "federation", 3, tables=TABLES)
+    text = f"[cluster]\n{clusters['shop'].as_toml()}\n[data]"
+    change(local.folder / "shop" / "party.toml", ("[data]", text))
+    (local.folder / "dealer" / "cluster.toml").write_text(clusters["dealer"].as_toml())
+    return local
+
+
+class Killing:
+    """Kills a process when the third table is trained or a later one, and knows since when."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self._process = process
+        self._at = math.inf
+
+    def __call__(self, event: Event) -> None:
+        """Listen to what a role says."""
+        if event.kind == "table" and event.fields["table"] >= 3 and self._at == math.inf:
+            self._at = time.monotonic()
+            self._process.kill()
+            self._process.wait()
+
+    @property
+    def seconds(self) -> float:
+        """Return how long ago it was."""
+        return time.monotonic() - self._at
+
+
+def test_workers_that_are_killed_are_named_and_the_same_commands_go_on(
+    local: LocalFederation, clusters: dict[str, DaskCluster]
+) -> None:
+    for whose, cluster in clusters.items():
+        killing = Killing(cluster.workers.pop())
+        found = run(local, "train", tells={"bank": killing}, wait=60)
+        assert 0 < killing.seconds < SECONDS
+        assert set(found.errors) == {"bank", "shop", "dealer"}
+        assert all(isinstance(error, PeerError) for error in found.errors.values())
+        said = {name: str(error) for name, error in found.errors.items()}
+        assert "worker" in said[whose], said
+        assert all(whose in text for name, text in said.items() if name != whose), said
+        cluster.workers.append(cluster.start_worker())
+        cluster.await_workers()
+    found = run(local, "train", wait=60)
+    assert {found.checked()[name][0].resumed_from for name in local.names} <= {*range(1, TABLES)}
+    assert same_tests(model_of(local), plain_model(local))
+    for name, cluster in clusters.items():
+        where = [event.fields["where"] for event in found.events[name] if event.kind == "workers"]
+        assert where == [f"Dask workers of {cluster.address}"]
+
+
+def test_a_scheduler_that_is_killed_takes_its_workers_along(
+    local: LocalFederation, clusters: dict[str, DaskCluster]
+) -> None:
+    """Training goes on while they are there, which is about half a minute."""
+    change(local.job, (f"tables = {TABLES}", "tables = 1000"))
+    killing = Killing(clusters["shop"].scheduler)
+    found = run(local, "train", tells={"bank": killing}, wait=60, patience=180)
+    assert set(found.errors) == {"bank", "shop", "dealer"}
+    said = {name: str(error) for name, error in found.errors.items()}
+    assert isinstance(found.errors["shop"], UnavailableError), said
+    assert f"{clusters['shop'].address} has gone" in said["shop"]
+    assert "shop" in said["bank"], said
+    assert "shop" in said["dealer"], said
+    assert max(found.seconds.values()) - min(found.seconds.values()) < SECONDS
+    clusters["shop"].start()
+    resumed = run(local, "train", tells={"bank": stop_at_a_table}, wait=60).events["shop"]
+    (tables,) = [event.fields["tables"] for event in resumed if event.kind == "resumed"]
+    assert isinstance(tables, int)
+    assert tables >= 3
+
+
+def stop_at_a_table(event: Event) -> None:
+    """Interrupt a training that goes on."""
+    if event.kind == "table":
+        raise KeyboardInterrupt

@@ -12,7 +12,7 @@ endif
 
 .PHONY: setup demo test docs reference test-mutants test-chaos test-browser test-slow fuzz lint format bench-reference bench-gates bench-paper \
         bench-protocols bench-attack bench-checkpoints bench-serving bench-soak bench-alignment bench-secretflow bench-same-tests bench-multiclass bench-growth bench-link \
-        bench-reading bench-columns bench-boosters bench-options bench-dealers bench-masks bench-rows bench-shards bench bench-quick clean
+        bench-reading bench-columns bench-boosters bench-options bench-dealers bench-masks bench-rows bench-shards bench-heads bench-engines bench-profile bench bench-quick clean
 
 setup: $(READY)
 
@@ -145,6 +145,17 @@ bench-masks: setup
 # All roles together take about 12 GB.
 bench-shards: setup
 	$(BIN)/python -m benchmarks.shards
+
+bench-heads: setup
+	$(BIN)/python -m benchmarks.heads
+
+bench-engines: setup
+	$(BIN)/python -m benchmarks.engines
+
+# Ten trainings, two of them of a million rows: about ten minutes.
+bench-profile: setup
+	$(BIN)/python -m pip install --quiet 'xgboost>=2,<4'
+	$(BIN)/python -m benchmarks.profile_rows
 
 bench-rows: setup
 	$(BIN)/python -m benchmarks.many_rows

@@ -15,10 +15,11 @@ import argparse
 import datetime
 import json
 import os
+import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -33,12 +34,13 @@ from privet.boosting.part import join
 from privet.boosting.trainer import train
 from privet.files.part_file import load_part
 from privet.laboratory.local_federation import LocalFederation
+from privet.runtime.local_processes import TUNED
 from privet.terms.params import Params
 
 NAME = "shards"
 ROWS, SHARDS = 200_000, [1, 2, 4]
 FEATURES, DEPTH, TABLES = 20, 5, 4
-_PARTIES = ("bank", "shop")
+PARTIES = ("bank", "shop")
 
 
 def columns_of(rows: int, features: int) -> tuple[FloatArray, FloatArray]:
@@ -48,24 +50,42 @@ def columns_of(rows: int, features: int) -> tuple[FloatArray, FloatArray]:
     return x, 2 * x[0] + x[1] * x[2] + np.abs(x[-1]) + 0.3 * rng.normal(size=rows)
 
 
+def prepare(
+    folder: Path,
+    x: FloatArray,
+    label: FloatArray,
+    task: str = "regression",
+    shards: int = 1,
+    tables: int = TABLES,
+    cluster: str = "",
+) -> LocalFederation:
+    """Write the files of a federation; everybody's workers are where `cluster` says."""
+    params = {"tables": tables, "depth": DEPTH, "masks": '"lattice"'}
+    local = LocalFederation(folder, PARTIES)
+    _write(local, x, label if task == "regression" else (label > np.median(label)).astype(int))
+    local.write_configuration(task, params, shards=shards)  # type: ignore[arg-type]
+    for name in local.names:
+        path = local.folder / name / "party.toml"
+        text = path.read_text().replace("train.csv", "train.parquet")
+        path.write_text(f"{text}\n[cluster]\n{cluster}")
+    (local.folder / "dealer" / "cluster.toml").write_text(cluster)
+    return local
+
+
+def command(local: LocalFederation, name: str) -> list[str]:
+    """Return the command of a role."""
+    file = local.folder / "dealer" / "cluster.toml"
+    options = (f"--cluster={file}",) if name in local.dealers else ()
+    return local.command(name, "train", "--log-format=json", *options)
+
+
 def measure(rows: int, shards: int) -> dict[str, Any]:
     """Train once, as processes; return what that took, and whether tests are the reference's."""
     x, label = columns_of(rows, FEATURES)
-    params = {"tables": TABLES, "depth": DEPTH, "masks": '"lattice"'}
     with tempfile.TemporaryDirectory(prefix="privet-shards-") as folder:
-        local = LocalFederation(Path(folder), _PARTIES)
-        _write(local, x, label)
-        local.write_configuration("regression", params, shards=shards)  # type: ignore[arg-type]
-        options: dict[str, tuple[str, ...]] = {}
-        for name in local.names:
-            path = local.folder / name / "party.toml"
-            text = path.read_text().replace("train.csv", "train.parquet")
-            path.write_text(text + (f"\n[cluster]\nlocal = {shards}\n" if shards > 1 else ""))
-        if shards > 1:
-            cluster = local.folder / "dealer" / "cluster.toml"
-            cluster.write_text(f"local = {shards}\n")
-            options["dealer"] = (f"--cluster={cluster}",)
-        events = _run(local, options)
+        cluster = f"local = {shards}\n" if shards > 1 else ""
+        local = prepare(Path(folder), x, label, shards=shards, cluster=cluster)
+        events = run(local, lambda name: command(local, name))
         parts = [load_part(local.part(name)).part for name in local.names]
         model = join(parts)
         reports = [json.loads(local.report(n, "train").read_text()) for n in local.names]
@@ -97,7 +117,7 @@ def _reference(x: FloatArray, label: FloatArray) -> Any:
     params = Params(task="regression", tables=TABLES, depth=DEPTH)
     parties = [
         bucket_columns(owner, names[part], x[part], params.buckets)
-        for owner, part in zip(_PARTIES, (slice(half), slice(half, None)), strict=True)
+        for owner, part in zip(PARTIES, (slice(half), slice(half, None)), strict=True)
     ]
     return train(parties, label, params, cuts="rounded")
 
@@ -112,10 +132,12 @@ def _write(local: LocalFederation, x: FloatArray, label: FloatArray) -> None:
         pq.write_table(pa.table(table_of), local.folder / name / "train.parquet")
 
 
-def _run(local: LocalFederation, options: dict[str, tuple[str, ...]]) -> list[tuple[str, float]]:
-    """Run all roles; return the recipient's events, with when they were."""
+def run(local: LocalFederation, command: Callable[[str], list[str]]) -> list[tuple[str, float]]:
+    """Run all roles by their commands; return the recipient's events, with when they were."""
     running = {
-        name: local.start(name, "train", "--log-format=json", *options.get(name, ()))
+        name: subprocess.Popen(  # noqa: S603
+            command(name), stderr=subprocess.PIPE, text=True, env={**TUNED, **os.environ}
+        )
         for name in local.everybody
     }
     lines = {name: process.communicate(timeout=3600)[1] for name, process in running.items()}

@@ -14,7 +14,12 @@ from privet import DataSet, Experiment, run
 
 
 @pytest.mark.parametrize(
-    ("name", "tables", "depth"), [("california", 1, 5), ("credit", 1, 4), ("breast-cancer", 5, 3)]
+    ("name", "tables", "depth"),
+    [
+        ("california", 1, 5),
+        pytest.param("credit", 1, 4, marks=pytest.mark.slow),
+        ("breast-cancer", 5, 3),
+    ],
 )
 def test_as_good_as_plain(
     name: str, tables: int, depth: int, real_data: Callable[[str], DataSet]

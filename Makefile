@@ -105,8 +105,9 @@ bench-serving: setup
 
 # A few minutes each: with processes killed and frozen, and with a look at memory.
 bench-soak: setup
-	$(BIN)/python benchmarks/soak.py --minutes 5 --every 20
-	$(BIN)/python benchmarks/soak.py --batches 10000
+	$(BIN)/python -m benchmarks.soak --minutes 5 --every 20
+	$(BIN)/python -m benchmarks.soak --batches 10000
+	$(BIN)/python -m benchmarks.soak --tables 1000
 
 bench-alignment: setup
 	$(BIN)/python benchmarks/alignment.py

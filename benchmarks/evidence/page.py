@@ -21,6 +21,7 @@ from benchmarks import (
     same_tests,
     secretflow,
     shards,
+    soak,
 )
 from benchmarks.chaos import page as chaos
 from benchmarks.evidence.kept import read
@@ -86,6 +87,7 @@ def _programs(folder: Path) -> Iterator[str]:
         multiclass,
         secretflow,
         chaos,
+        soak,
     )
     for program in programs:
         path = folder / f"{program.NAME}.json"

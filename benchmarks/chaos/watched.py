@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
+import signal
 import threading
 import time
 from collections.abc import Callable
 from typing import Any
 
+from benchmarks.chaos.role import Role
 from privet.laboratory.local_federation import LocalFederation
 
 Said = dict[str, Any]
@@ -19,30 +20,23 @@ class Watched:
 
     def __init__(self, local: LocalFederation, name: str, verb: str, *options: str) -> None:
         self.name = name
-        self.process = local.start(name, verb, "--log-format=json", *options)
+        _, _, _, *arguments = local.command(name, verb, "--log-format=json", *options)
+        self.process = Role(arguments)
         self.said: list[Said] = []
         self.stray: list[str] = []
         """What it said that is no event."""
         self._changed = threading.Condition()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
-        # Nobody reads it otherwise, and a full pipe would hold the process.
-        self._drainer = threading.Thread(target=self._drain, daemon=True)
-        self._drainer.start()
 
     def _read(self) -> None:
-        assert self.process.stderr is not None
-        for line in self.process.stderr:
+        for line in self.process.log:
             with self._changed:
                 try:
                     self.said.append(json.loads(line))
                 except ValueError:
                     self.stray.append(line.rstrip())
                 self._changed.notify_all()
-
-    def _drain(self) -> None:
-        assert self.process.stdout is not None
-        self.process.stdout.read()
 
     def has_said(self, wanted: Callable[[Said], bool], seconds: float) -> bool:
         """Wait until it has said something; return False if it ends or takes too long."""
@@ -59,9 +53,7 @@ class Watched:
 
     def has_ended(self, seconds: float) -> bool:
         """Wait until it has ended, and all that it said was read."""
-        try:
-            self.process.wait(max(0.01, seconds))
-        except subprocess.TimeoutExpired:
+        if not self.process.has_ended(max(0.01, seconds)):
             return False
         self._reader.join(5)
         return True
@@ -69,7 +61,7 @@ class Watched:
     @property
     def code(self) -> int | None:
         """What it returned."""
-        return self.process.poll()
+        return self.process.code
 
     @property
     def last(self) -> Said:
@@ -78,10 +70,7 @@ class Watched:
 
     def kill(self) -> None:
         """End it, if it has not."""
-        self.process.kill()
-        self.process.wait()
-        for thread in (self._reader, self._drainer):
-            thread.join(5)
-        for pipe in (self.process.stderr, self.process.stdout):
-            assert pipe is not None
-            pipe.close()
+        self.process.send_signal(signal.SIGKILL)
+        self.process.has_ended(5)
+        self._reader.join(5)
+        self.process.log.close()

@@ -50,7 +50,7 @@ def measure(rows: int, features: int, shards: int) -> dict[str, Any]:
             (local.folder / name).mkdir(parents=True)
             write(local.folder / name / "train.parquet", rows, count, name == local.recipient)
         params = {"tables": 1, "depth": DEPTH, "masks": '"lattice"'}
-        local.write_configuration("regression", params, shards=shards)  # type: ignore[arg-type]
+        local.write_configuration("regression", params, shards=shards)
         options: dict[str, tuple[str, ...]] = {}
         for name in local.names:
             path = local.folder / name / "party.toml"

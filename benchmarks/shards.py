@@ -63,7 +63,7 @@ def prepare(
     params = {"tables": tables, "depth": DEPTH, "masks": '"lattice"'}
     local = LocalFederation(folder, PARTIES)
     _write(local, x, label if task == "regression" else (label > np.median(label)).astype(int))
-    local.write_configuration(task, params, shards=shards)  # type: ignore[arg-type]
+    local.write_configuration(task, params, shards=shards)
     for name in local.names:
         path = local.folder / name / "party.toml"
         text = path.read_text().replace("train.csv", "train.parquet")

@@ -14,7 +14,7 @@ from benchmarks.chaos.relay import Relays
 from benchmarks.chaos.strike import ACTIONS, PHASES, Strike, deck
 from benchmarks.chaos.trial import Trial
 
-from tests.federation.harness import prepare, rows, run
+from tests.federation.harness import change, prepare, rows, run
 from tests.federation.test_training import plain_model
 
 STRIKES = [
@@ -58,6 +58,30 @@ def test_all_kinds_are_drawn() -> None:
     counted = Counter((strike.phase, strike.action, len(strike.victims)) for strike in drawn)
     assert set(counted.values()) == {1}
     assert len(counted) == kinds
+
+
+def test_workers_are_drawn_where_they_are_there() -> None:
+    chance = random.Random(0)
+    drawn = list(islice(deck(chance, ("a", "b"), ("d",), 12, ("a",)), 500))
+    with_workers = [strike for strike in drawn if "a's workers" in strike.victims]
+    assert {strike.phase for strike in with_workers} == {"set-up", "tables", "end"}
+    assert {strike.action for strike in with_workers} == {"kill", "stop", "terminate"}
+    assert all("a" in strike.heads for strike in with_workers)
+
+
+def test_a_lost_worker_is_missed_and_its_process_is_gone(tmp_path: Path) -> None:
+    local = prepare(tmp_path, tables=12)
+    change(local.job, ("task =", "shards = 2\ntask ="))
+    party = local.folder / "bank" / "party.toml"
+    party.write_text(f"{party.read_text()}\n[cluster]\nlocal = 2\n")
+    relays = Relays(local)
+    strike = Strike("tables", "kill", ("bank's workers",), table=4)
+    try:
+        (found,) = Trial(local, plain_model(local), rows(2, 7), relays).suffer([strike])
+    finally:
+        relays.close()
+    assert found.problems == []
+    assert not found.missed
 
 
 def test_what_went_wrong_is_on_the_page() -> None:

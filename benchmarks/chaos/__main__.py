@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,9 @@ from privet.terms.params import Params
 
 NAMES = ("bank", "telecom", "shop")
 PARAMS: dict[str, Any] = {"tables": 12, "depth": 3, "learning_rate": 1.0}
+KINDS = ((1, 1), (3, 1), (1, 2))
+"""How many dealers federations have, and shards; in shards, one has workers as processes."""
+WITH_WORKERS = "bank"
 EACH = 3
 """How often a federation is interrupted at most: once in a phase."""
 
@@ -39,7 +43,7 @@ class Chaos:
     def __init__(self, interruptions: int, seed: int) -> None:
         self._left = interruptions
         self._lock = threading.Lock()
-        self.outcomes: list[tuple[int, Outcome]] = []
+        self.outcomes: list[tuple[tuple[int, int], Outcome]] = []
         data = load_dataset("breast-cancer")
         self._task = data.task
         self._rows, self._new = split_rows(data.frame, 0.2, 0)
@@ -48,32 +52,42 @@ class Chaos:
         columns = bucket_columns("all", self._rows.names, self._rows.columns, params.buckets)
         self._plain = train([columns], self._rows.label, params)
         self._decks = {
-            n: deck(random.Random(f"{seed} {n}"), NAMES, dealer_names(n), params.tables)  # noqa: S311
-            for n in (1, 3)
+            kind: deck(
+                random.Random(f"{seed} {kind}"),  # noqa: S311
+                NAMES,
+                dealer_names(kind[0]),
+                params.tables,
+                (WITH_WORKERS,) if kind[1] > 1 else (),
+            )
+            for kind in KINDS
         }
 
-    def deals(self) -> Iterator[tuple[int, list[Strike]]]:
-        """Yield how many dealers a federation has, and its interruptions, until none are left."""
-        dealers = 1
-        held: dict[int, list[Strike]] = {1: [], 3: []}
-        while self._left > 0:
+    def deals(self) -> Iterator[tuple[tuple[int, int], list[Strike]]]:
+        """Yield kinds of federations, and the interruptions of each, until none are left."""
+        held: dict[tuple[int, int], list[Strike]] = {kind: [] for kind in KINDS}
+        for kind in cycle(KINDS):
+            if self._left == 0:
+                return
             strikes: list[Strike] = []
             while len(strikes) < min(EACH, self._left):
-                strike = held[dealers].pop() if held[dealers] else next(self._decks[dealers])
+                strike = held[kind].pop() if held[kind] else next(self._decks[kind])
                 if strike.phase in {other.phase for other in strikes}:
-                    held[dealers].append(strike)  # for the next federation
+                    held[kind].append(strike)  # for the next federation
                     break
                 strikes.append(strike)
             self._left -= len(strikes)
-            yield dealers, strikes
-            dealers = 4 - dealers
+            yield kind, strikes
 
-    def suffer(self, dealers: int, strikes: list[Strike]) -> None:
+    def suffer(self, kind: tuple[int, int], strikes: list[Strike]) -> None:
         """Make a federation, interrupt it, and keep what came of it."""
+        dealers, shards = kind
         with tempfile.TemporaryDirectory(prefix="privet-chaos-") as folder:
             local = LocalFederation(Path(folder), NAMES, dealers)
             local.write_tables(self._rows, self._new)
-            local.write_configuration(self._task, PARAMS)
+            local.write_configuration(self._task, PARAMS, shards=shards)
+            if shards > 1:
+                file = local.folder / WITH_WORKERS / "party.toml"
+                file.write_text(f"{file.read_text()}\n[cluster]\nlocal = {shards}\n")
             relays = Relays(local)
             try:
                 found = Trial(local, self._plain, self._new, relays).suffer(strikes)
@@ -81,9 +95,10 @@ class Chaos:
                 relays.close()
         with self._lock:
             for outcome in found:
-                self.outcomes.append((dealers, outcome))
+                self.outcomes.append((kind, outcome))
                 told = "too late" if outcome.missed else "; ".join(outcome.problems) or "good"
-                print(f"{len(self.outcomes)}: {outcome.strike}, {dealers} dealers: {told}")
+                of = f"{dealers} dealers, {shards} shards"
+                print(f"{len(self.outcomes)}: {outcome.strike}, {of}: {told}")
                 sys.stdout.flush()
 
     def figures(self) -> list[Figures]:
@@ -94,11 +109,12 @@ class Chaos:
                 "action": outcome.strike.action,
                 "victims": outcome.strike.victims,
                 "dealers": dealers,
+                "shards": shards,
                 "what": str(outcome.strike),
                 "seconds": round(outcome.seconds, 2),
                 "problems": outcome.problems,
             }
-            for dealers, outcome in self.outcomes
+            for (dealers, shards), outcome in self.outcomes
             if not outcome.missed or outcome.problems
         ]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator
 
-from benchmarks.chaos.strike import ACTIONS, PHASES
+from benchmarks.chaos.strike import ACTIONS, PHASES, WORKERS
 from benchmarks.evidence.kept import Figures, where
 from benchmarks.evidence.markdown import table
 
@@ -23,7 +23,9 @@ def section(figures: Figures) -> Iterator[str]:
         f"{figures['federations']} federations of three participants and one dealer or three, as "
         f"processes over TLS, were interrupted {len(rows)} times: one to three roles at once, "
         "dealers among them, by SIGKILL, by SIGSTOP and SIGCONT after all others had ended, by "
-        "SIGTERM, or by cutting all their connections, at an event of their logs. After each, "
+        "SIGTERM, or by cutting all their connections, at an event of their logs. In every third "
+        "federation rows are in two shards, and one participant's workers are processes, which are "
+        f"victims, too ({sum(WORKERS in row['what'] for row in rows)} times). After each, "
         "everybody must end by itself within seconds and name who was lost, or, before all have "
         "met, wait for it to come again; the same commands must then go on from the last table "
         "that all have, to the tests, leaf values and predictions of training in the clear, and "

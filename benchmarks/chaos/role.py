@@ -13,7 +13,9 @@ import multiprocessing
 import os
 import signal
 import sys
+from collections.abc import Iterator
 from multiprocessing.connection import Connection
+from pathlib import Path
 
 # What commands import when they are asked for is here in the process that is copied.
 import privet.cli.app
@@ -28,9 +30,10 @@ _STDOUT, _STDERR = 1, 2
 def _be(arguments: list[str], log: Connection) -> None:
     """Run a command of `privet`, whose log goes into a pipe."""
     os.dup2(log.fileno(), _STDERR)
-    log.close()
-    with open(os.devnull, "wb") as nowhere:
+    with Path(os.devnull).open("wb") as nowhere:
         os.dup2(nowhere.fileno(), _STDOUT)
+    # Those of the process that was copied may be anything: a test's capture, or nothing.
+    sys.stdout, sys.stderr = (os.fdopen(k, "w", closefd=False) for k in (_STDOUT, _STDERR))
     sys.argv = ["privet", *arguments]
     main()
 
@@ -61,6 +64,11 @@ class Role:
         """What it returned, or the negative number of the signal that ended it."""
         return self._process.exitcode
 
+    def workers(self) -> list[int]:
+        """Return the processes of its workers, which one that it has for that purpose has made."""
+        parents = dict(_parents())
+        return [p for p, parent in parents.items() if parents.get(parent) == self.pid]
+
     def send_signal(self, number: signal.Signals) -> None:
         """Send it a signal, unless it has ended."""
         if self.code is None:
@@ -71,3 +79,17 @@ class Role:
         """Wait for its end."""
         self._process.join(seconds)
         return self.code is not None
+
+
+def _parents() -> Iterator[tuple[int, int]]:
+    """Yield all processes of this machine that are not over, each with its parent."""
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # it has ended
+            state, parent = path.read_text().rpartition(")")[2].split()[:2]
+            if state != "Z":
+                yield int(path.parent.name), int(parent)
+
+
+def is_there(process: int) -> bool:
+    """Tell whether a process is there, and not over."""
+    return process in dict(_parents())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import random
 import signal
 import time
@@ -10,12 +12,15 @@ from dataclasses import dataclass
 from itertools import product
 
 from benchmarks.chaos.relay import Relays
+from benchmarks.chaos.role import is_there
 from benchmarks.chaos.watched import Said, Watched
 
 PHASES = ("gathering", "agreement", "set-up", "tables", "end", "prediction")
 ACTIONS = ("kill", "stop", "terminate", "cut")
 """SIGKILL, SIGSTOP (and SIGCONT when all others have ended), SIGTERM, connections cut."""
 MOST_VICTIMS = 3
+WORKERS = "'s workers"
+"""Behind the name of whoever has them, as processes."""
 LATEST = 15.0
 """Seconds within which all must have ended once they could know, on a machine that is busy."""
 SILENCE = 10.0
@@ -31,12 +36,18 @@ class Strike:
     phase: str
     action: str
     victims: tuple[str, ...]
+    """Roles, or the workers of one."""
     table: int = 0
     """After which table, in the phase of tables or at the end."""
 
     def __str__(self) -> str:
         when = f"{self.phase} ({self.table})" if self.phase == "tables" else self.phase
         return f"{self.action} {' and '.join(self.victims)} at {when}"
+
+    @property
+    def heads(self) -> tuple[str, ...]:
+        """The roles who are hit, or whose workers are."""
+        return tuple(victim.removesuffix(WORKERS) for victim in self.victims)
 
     @property
     def verb(self) -> str:
@@ -52,44 +63,71 @@ class Strike:
 
 
 def deck(
-    chance: random.Random, names: tuple[str, ...], dealers: tuple[str, ...], tables: int
+    chance: random.Random,
+    names: tuple[str, ...],
+    dealers: tuple[str, ...],
+    tables: int,
+    workers: tuple[str, ...] = (),
 ) -> Iterator[Strike]:
-    """Yield interruptions of all kinds, in an order by chance, again and again."""
+    """Yield interruptions of all kinds, in an order by chance, again and again.
+
+    Some have workers as processes. These are there while tables are trained, and what they say to
+    each other goes through no relay that could be cut.
+    """
     kinds = list(product(PHASES, ACTIONS, range(1, MOST_VICTIMS + 1)))
     while True:
         chance.shuffle(kinds)
         for phase, action, count in kinds:
             everybody = [*names, *dealers]
+            if phase in ("set-up", "tables", "end") and action != "cut":
+                everybody += [name + WORKERS for name in workers]
             victims = tuple(chance.sample(everybody, min(count, len(everybody) - 1)))
             table = {"tables": chance.randint(2, tables - 2), "end": tables}.get(phase, 0)
             yield Strike(phase, action, victims, table)
 
 
-def hit(strike: Strike, running: dict[str, Watched], relays: Relays) -> None:
-    """Do it to those who are still there."""
+def hit(strike: Strike, running: dict[str, Watched], relays: Relays) -> list[int]:
+    """Do it to those who are still there; return all workers' processes, anybody's."""
+    all_workers = {name: watched.process.workers() for name, watched in running.items()}
+    workers = [process for each in all_workers.values() for process in each]
     if strike.action == "cut":
         relays.cut(strike.victims)
-        return
+        return workers
     number = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP, "terminate": signal.SIGTERM}
-    for victim in strike.victims:
-        running[victim].process.send_signal(number[strike.action])
+    for victim, head in zip(strike.victims, strike.heads, strict=True):
+        if victim == head:
+            running[victim].process.send_signal(number[strike.action])
+        else:
+            _signal(all_workers[head], number[strike.action])
+    return workers
 
 
-def thaw(strike: Strike, running: dict[str, Watched]) -> None:
+def thaw(strike: Strike, running: dict[str, Watched], workers: Iterable[int] = ()) -> None:
     """Let those go on who were stopped."""
     if strike.action == "stop":
         for victim in strike.victims:
-            running[victim].process.send_signal(signal.SIGCONT)
+            if victim in running:
+                running[victim].process.send_signal(signal.SIGCONT)
+        _signal(workers, signal.SIGCONT)
 
 
-def check_ends(strike: Strike, running: dict[str, Watched], struck: float) -> list[str]:
+def _signal(processes: Iterable[int], number: signal.Signals) -> None:
+    for process in processes:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process, number)
+
+
+def check_ends(
+    strike: Strike, running: dict[str, Watched], struck: float, workers: list[int]
+) -> list[str]:
     """Wait until all have ended after a strike in the middle; return what went wrong."""
     others = [watched for name, watched in running.items() if name not in strike.victims]
     allowed = LATEST + (SILENCE if strike.action == "stop" else 0.0)
     problems = [*_check_time(others, struck, allowed)]
-    thaw(strike, running)
-    victims = [running[name] for name in strike.victims]
+    thaw(strike, running, workers)
+    victims = [running[name] for name in strike.victims if name in running]
     problems += _check_time(victims, time.monotonic(), LATEST)
+    problems += _check_gone(workers)
     late = strike.phase in ("end", "prediction")
     for watched in others:
         if watched.code == 7:
@@ -155,6 +193,17 @@ def _check_time(watched: Iterable[Watched], since: float, seconds: float) -> Ite
     return iter(found)
 
 
+def _check_gone(workers: list[int]) -> Iterator[str]:
+    """Wait until no worker's process is there any more; complain if one is, and end it."""
+    until = time.monotonic() + LATEST
+    while left := [process for process in workers if is_there(process)]:
+        if time.monotonic() > until:
+            yield f"{len(left)} workers have not ended"
+            _signal(left, signal.SIGKILL)
+            return
+        time.sleep(0.1)
+
+
 def _check_blame(strike: Strike, watched: Watched) -> list[str]:
     if strike.action == "cut" and watched.last.get("peer") is not None:
         return []  # both ends of a cut connection blame each other
@@ -164,7 +213,9 @@ def _check_blame(strike: Strike, watched: Watched) -> list[str]:
 
 
 def _names_victim(strike: Strike, said: Said, kind: str) -> bool:
-    return said["event"] == kind and any(victim in said["text"] for victim in strike.victims)
+    """Tell whether somebody is named; of workers, their head, or they, as their head calls them."""
+    names = [*strike.heads, *(["worker"] if strike.heads != strike.victims else [])]
+    return said["event"] == kind and any(name in said["text"] for name in names)
 
 
 def _surprise(watched: Watched) -> str:

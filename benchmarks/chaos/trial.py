@@ -26,6 +26,7 @@ from privet.boosting.model import Model
 from privet.boosting.part import join
 from privet.data.frame import Frame
 from privet.errors import ModelError
+from privet.files.job import Job
 from privet.files.part_file import load_part
 from privet.laboratory.local_federation import LocalFederation
 
@@ -77,14 +78,14 @@ class Trial:
                     each.has_ended(PATIENCE)
                 return outcome
             struck = time.monotonic()
-            hit(strike, running, self.relays)
+            workers = hit(strike, running, self.relays)
             if strike.phase == "gathering":
                 verb = strike.verb
                 outcome.problems += check_gathering(
                     strike, running, lambda name: self._start(name, verb), late
                 )
             else:
-                outcome.problems += check_ends(strike, running, struck)
+                outcome.problems += check_ends(strike, running, struck, workers)
             outcome.seconds = time.monotonic() - struck
         done = self._common_stage()
         if strike.phase in ("tables", "end") and done < strike.table - 1:
@@ -99,9 +100,9 @@ class Trial:
         if strike.phase in ("gathering", "agreement", "prediction"):
             return list(running)
         if strike.phase in ("tables", "end"):
-            own = [name for name in strike.victims if name in self.local.names]
+            own = [name for name in strike.heads if name in self.local.names]
             return [*own, *self.local.names][:1]
-        return [strike.victims[0]]
+        return [strike.heads[0]]
 
     def _start(self, name: str, verb: str) -> Watched:
         listening = self.relays.listening[name]
@@ -168,9 +169,15 @@ class Trial:
             left = {path.name for path in folder.iterdir()} - expected
             kinds = sorted(path.suffix for path in (folder / "rehearsal.checkpoints").iterdir())
             left |= {path.name for path in folder.parent.glob(".*")}
-            if left or kinds != [".ended", ".tables"]:
+            if left or kinds != [".ended", *self._shards, ".tables"]:
                 problems.append(f"{name} is left with {sorted(left) or kinds}")
         return problems
+
+    @property
+    def _shards(self) -> list[str]:
+        """The kinds of files that workers leave at the end: more can be trained later."""
+        shards = Job.read(self.local.job).shards
+        return [f".shard{number}" for number in range(shards if shards > 1 else 0)]
 
     def _common_stage(self) -> int:
         """Return after how many tables all participants could go on."""

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from privet import UnavailableError
-from privet.files.atomic import check_writable, extend, write_atomically
+from privet.files.atomic import check_writable, extend, make_way, write_atomically
 
 
 def test_a_place_that_can_be_written(tmp_path: Path) -> None:
@@ -60,3 +60,16 @@ def test_a_file_is_extended_from_where_it_is_sound(
     with pytest.raises(UnavailableError, match="cannot be written: No space left on device"):
         extend(path, 9, b" more")
     assert path.read_bytes().startswith(b"sound and")
+
+
+def test_what_a_killed_process_left_goes(tmp_path: Path) -> None:
+    path = tmp_path / "report [1].json"
+    path.write_text("whole")
+    left = tmp_path / ".report [1].json.0123abcd"
+    others = [tmp_path / name for name in (".report 1.json.0123abcd", ".report [1].json.old")]
+    for file in (left, *others):
+        file.touch()
+    make_way(path)
+    assert not left.exists()
+    assert path.read_text() == "whole"
+    assert all(file.exists() for file in others)

@@ -14,7 +14,7 @@ from privet.cli.seats import training
 from privet.federation.aligning import align_table, write_ids
 from privet.federation.events import Event
 from privet.federation.session import WAIT_SECONDS
-from privet.files.atomic import check_writable
+from privet.files.atomic import make_way
 
 
 def align(
@@ -31,7 +31,7 @@ def align(
     with telling(log_format) as tell, training(party, job, wait, tell) as (own, seat):
         check_report(report)
         if out is not None:
-            check_writable(out)
+            make_way(out)
         outcome, ids = align_table(own, seat)
         if report is not None:
             outcome.write(report)

@@ -17,7 +17,7 @@ from privet.errors import ParameterError
 from privet.federation.events import Event
 from privet.federation.exporting import export_part, receiver_of
 from privet.federation.session import WAIT_SECONDS
-from privet.files.atomic import check_writable
+from privet.files.atomic import make_way
 from privet.files.catboost_file import save_catboost
 from privet.files.model_file import load_model, save_model
 from privet.files.onnx_file import check_onnx, save_onnx
@@ -81,7 +81,7 @@ def _check(paths: list[Path], onnx: Path | None) -> None:
     if onnx is not None:
         check_onnx()
     for path in paths:
-        check_writable(path)
+        make_way(path)
 
 
 def _write(model: Model, wanted: _Wanted) -> None:

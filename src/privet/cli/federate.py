@@ -19,7 +19,7 @@ from privet.federation.prediction import predict_batch
 from privet.federation.session import WAIT_SECONDS
 from privet.federation.shard_rows import Batch
 from privet.federation.training import train_part
-from privet.files.atomic import check_writable, make_folder
+from privet.files.atomic import make_folder, make_way
 from privet.files.indicators import FOLDER, KeptIndicators
 from privet.files.party_file import PartyFile
 from privet.transport.identity import create_identity, renew_identity
@@ -105,7 +105,7 @@ def predict(
         own, seat, file = given
         check_report(report)
         if out is not None:
-            check_writable(out)
+            make_way(out)
         rows = own.read_new_rows(seat.job, file.encoders, data, query)
         batch = Batch(own.describe_new_rows(data, query), model, own.cluster)
         outcome, found = predict_batch(file, rows, seat, own.folder, explain=explain, batch=batch)
@@ -125,7 +125,7 @@ def predict(
 def check_report(path: Path | None) -> None:
     """Raise UnavailableError unless a report could be written, if one is asked for."""
     if path is not None:
-        check_writable(path)
+        make_way(path)
 
 
 def finish(

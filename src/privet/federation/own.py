@@ -25,7 +25,7 @@ from privet.federation.ahead import Dealt
 from privet.federation.common_rows import Common, alignments_of, find_common, refuse_few
 from privet.federation.events import Tell
 from privet.files.alignments import Alignment, Alignments
-from privet.files.atomic import check_room, check_writable, make_folder, remove
+from privet.files.atomic import check_room, make_folder, make_way
 from privet.files.checkpoint import (
     STAGES,
     Checkpoints,
@@ -184,7 +184,7 @@ class Table:
         digest = _data_digest(data, ids)
         folder = make_folder(party.folder)
         path = _part_path(party, job)
-        check_writable(path)
+        make_way(path)
         scores, tables = checkpoint_bytes(rows.n_samples, params)
         part = part_bytes(job)
         largest = max(scores, tables, part)
@@ -195,8 +195,6 @@ class Table:
                 "most"
             )
         check_room(folder, room_for_checkpoints(rows.n_samples, params) + part)
-        for left in folder.glob(f".{path.name}.*"):  # of a process that was killed while writing
-            remove(left)
         folder_of_job = checkpoint_folder(party, job)
         kept = STAGES + (params.patience or 0)
         checkpoints = Checkpoints(folder_of_job, job.digest, digest, kept, job.shards)

@@ -7,9 +7,13 @@ import os
 import secrets
 import shutil
 from collections.abc import Iterator
+from glob import escape
 from pathlib import Path
 
 from privet.errors import UnavailableError
+
+_TOKEN_BYTES = 4
+"""Of a file that is being written, behind its name."""
 
 
 def check_writable(path: str | Path) -> None:
@@ -21,6 +25,17 @@ def check_writable(path: str | Path) -> None:
         raise UnavailableError(f"{path.parent} is not a directory; make it first")
     if not os.access(path.parent, os.W_OK):
         raise UnavailableError(f"{path.parent} cannot be written to; choose another place")
+
+
+def make_way(path: str | Path) -> None:
+    """See that a file could be written there; remove what a killed process has left of it.
+
+    For the start of a command: whoever writes the same file meanwhile would lose it.
+    """
+    check_writable(path)
+    path = Path(path).resolve()
+    for left in path.parent.glob(f".{escape(path.name)}.{'[0-9a-f]' * 2 * _TOKEN_BYTES}"):
+        remove(left)
 
 
 def check_room(folder: Path, nbytes: int) -> None:
@@ -60,7 +75,7 @@ def write_atomically(path: str | Path, content: bytes, *, private: bool = False)
     """
     check_writable(path)
     path = Path(path).resolve()  # through links, so that they stay
-    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    part = path.with_name(f".{path.name}.{secrets.token_hex(_TOKEN_BYTES)}")
     try:
         descriptor = os.open(
             part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600 if private else 0o666

@@ -88,7 +88,7 @@ class LocalFederation:
         truth = new.select(())
         _write_csv(self.folder / self.recipient / "truth.csv", truth, label)
 
-    def write_configuration(self, task: str, params: Mapping[str, Any], **job: str | bool) -> None:
+    def write_configuration(self, task: str, params: Mapping[str, Any], **job: str | int) -> None:
         """Make everybody's keys, the participants' files and the job."""
         fingerprints = {
             name: create_identity(name, make_folder(self.folder / name)).fingerprint

@@ -282,6 +282,7 @@ def on_paper(runs: list[Figures]) -> Figures:
     )
     plan = federation.plan(_ROWS)
     _, cost = count(federation, plan)
+    foreseen = estimate(federation, plan)
     return {
         "rows": _ROWS,
         "features": _FEATURES,
@@ -290,8 +291,9 @@ def on_paper(runs: list[Figures]) -> Figures:
         "rounds": cost.rounds,
         "sent": cost.online / len(PARTIES) / _MACHINES,
         "dealt": cost.offline / _MACHINES,
-        "memory": estimate(federation, plan).memory,
-        "head_memory": _ROWS * half * 8,
+        "memory": foreseen.memory,
+        "head_memory": foreseen.head_memory,
+        "scratch": foreseen.scratch,
     }
 
 
@@ -440,8 +442,9 @@ def _paper(paper: Figures) -> Iterator[str]:
         f"{paper['rounds']} rounds, which are {paper['rounds'] / 1e3:.2f} s for each ms of delay; "
         f"{paper['memory'] / 1e9:.1f} GB of memory a worker. What is full first: "
         + "; ".join(f"at {name}, {what}" for name, what in first.items())
-        + ". But before any of it a head reads its whole table, to learn cuts and categories of: "
-        f"{paper['head_memory'] / 1e9:,.0f} GB of numbers in one process.\n"
+        + ". Before any of it a head reads its whole table, to learn cuts and categories, which "
+        f"takes {paper['head_memory'] / 1e9:,.0f} GB of memory, and with its workers' tables "
+        f"{paper['scratch'] / 1e9:,.0f} GB of disk for a while.\n"
     )
 
 

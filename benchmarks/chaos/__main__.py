@@ -29,7 +29,7 @@ from privet.runtime.roles import dealer_names
 from privet.terms.params import Params
 
 NAMES = ("bank", "telecom", "shop")
-PARAMS: dict[str, Any] = {"tables": 12, "depth": 3, "learning_rate": 1.0}
+PARAMS: dict[str, Any] = {"tables": 12, "depth": 3, "buckets": 8, "learning_rate": 1.0}
 KINDS = ((1, 1), (3, 1), (1, 2))
 """How many dealers federations have, and shards; in shards, one has workers as processes."""
 WITH_WORKERS = "bank"

@@ -13,6 +13,7 @@ Writes docs/results/heads.json (of other rows, features or shards: build/quick).
 from __future__ import annotations
 
 import argparse
+import contextlib
 import hashlib
 import json
 import os
@@ -121,15 +122,31 @@ def _run(
 
 
 def _family(process: subprocess.Popen[str]) -> Iterator[tuple[str, int]]:
-    """Yield a process, and those that it started."""
+    """Yield a process, and its workers."""
     yield "head", process.pid
+    for pid in workers_of(process.pid):
+        yield "worker", pid
+
+
+def workers_of(head: int) -> list[int]:
+    """Return the processes in which a head's workers are, and nothing else that it has started.
+
+    They are copies of a server that it has for that, or it has started them itself.
+    """
+    children: dict[int, list[int]] = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
-        try:
+        with contextlib.suppress(OSError, IndexError):  # it has ended
             parent = int(path.read_text().rpartition(")")[2].split()[1])
-        except (OSError, IndexError):  # it has ended
-            continue
-        if parent == process.pid:
-            yield "worker", int(path.parent.name)
+            children.setdefault(parent, []).append(int(path.parent.name))
+    found = []
+    for child in children.get(head, ()):
+        with contextlib.suppress(OSError):
+            command = Path(f"/proc/{child}/cmdline").read_bytes()
+            if b"multiprocessing.forkserver" in command:
+                found += children.get(child, [])
+            elif b"multiprocessing.spawn" in command:
+                found.append(child)
+    return found
 
 
 def _peak(pid: int) -> float | None:

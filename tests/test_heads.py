@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
+import sys
+import time
+from multiprocessing import forkserver, resource_tracker
+from typing import Any
+
 import pytest
 from benchmarks import heads
 from benchmarks.evidence.kept import read, results
@@ -35,3 +42,28 @@ def test_memory_is_as_foreseen(run: dict[str, object]) -> None:
     for process, taken, foreseen in compared:
         assert 0.75 < taken / foreseen < 1.33, process
     assert found.scratch == (9 * 25 * rows if shards == 1 else 18 * 25 * rows)
+
+
+def workers_of_ours() -> set[int]:
+    return set(heads.workers_of(os.getpid()))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="processes are found in /proc")
+@pytest.mark.parametrize("method", ["forkserver", "spawn"])
+def test_workers_are_told_from_what_else_a_head_starts(method: str) -> None:
+    context: Any = multiprocessing.get_context(method)
+    workers = [context.Process(target=time.sleep, args=(60,)) for _ in range(2)]
+    for worker in workers:
+        worker.start()
+    try:
+        until = time.monotonic() + 20
+        while not {worker.pid for worker in workers} <= (found := workers_of_ours()):
+            assert time.monotonic() < until
+        tracker, server = vars(resource_tracker._resource_tracker), vars(forkserver._forkserver)
+        beside = {tracker["_pid"], server["_forkserver_pid"]}
+        assert beside - {None}
+        assert beside.isdisjoint(found)
+    finally:
+        for worker in workers:
+            worker.kill()
+            worker.join()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -9,11 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from privet.arithmetic import cores
+from privet.arithmetic import cores, roomy
 from privet.arithmetic.lattice import Lattice, binomial
 from privet.arithmetic.prg import Place, Prg
 from privet.arithmetic.rings import BITS, Z64, integers_modulo
-from privet.gates.indicators import Sorted
+from privet.gates.indicators import sort_all
 
 PLACE = Place("rows", (1,), 2)
 MANY = 3 * cores.LARGE + 5
@@ -111,8 +113,8 @@ def test_sums_up_to_cuts(cuts: int, rows: int, kind: type[np.unsignedinteger[Any
     bucket[: min(rows, 1 << 16) // 2] = cuts  # hardly any of the first block passes
     vectors = rng.integers(0, 1 << 63, (3, rows), dtype=np.uint64).astype(kind)
     some = np.flatnonzero(rng.integers(0, 3, rows))
-    order = Sorted(bucket, cuts)
-    for taken, chosen in ((order, slice(rows)), (order.of(some), some)):
+    for chosen in (slice(rows), some):
+        taken = sort_all({2: bucket[chosen]}, [0, 0, cuts])[2]
         expected = [
             [v[chosen][bucket[chosen] <= cut].sum(dtype=kind) for v in vectors]
             for cut in range(cuts)
@@ -121,3 +123,21 @@ def test_sums_up_to_cuts(cuts: int, rows: int, kind: type[np.unsignedinteger[Any
         assert found.shape == (cuts, 3)
         assert found.dtype == kind
         np.testing.assert_array_equal(found, np.array(expected, dtype=kind).reshape(cuts, 3))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="open files are found in /proc")
+def test_many_features_take_one_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    def sums() -> list[Any]:
+        own = sort_all(buckets, [7] * 40)
+        counts.append(len(os.listdir("/proc/self/fd")))
+        return [own[j].sums(vectors) for j in buckets]
+
+    rng = np.random.default_rng(4)
+    buckets = {j: rng.integers(0, 8, 1000, dtype=np.uint8) for j in range(5, 30)}
+    vectors = rng.integers(0, 1 << 63, (2, 1000), dtype=np.uint64)
+    counts: list[int] = []
+    expected = sums()
+    monkeypatch.setattr(roomy, "IN_MEMORY", 0)
+    np.testing.assert_array_equal(sums(), expected)
+    assert counts[1] == counts[0] + 1
+    assert sort_all({}, []) == {}

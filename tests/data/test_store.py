@@ -87,6 +87,26 @@ def test_a_full_disk(on_disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         StoredColumn(store).append(np.zeros(125_000))
 
 
+@pytest.mark.parametrize("some", [True, False])
+def test_no_usable_folder(
+    on_disk: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, some: bool
+) -> None:
+    """It is not the table that is blamed, though that is what is read."""
+    on_disk.rmdir()
+    found = "scratch: No such file or directory"
+    if not some:
+        monkeypatch.setattr(tempfile, "tempdir", None)
+        monkeypatch.setattr(tempfile, "_candidate_tempdir_list", lambda: [str(on_disk)])
+        found = r"^the folder for temporary files: No usable .*scratch'\]"
+    expected = f"{found}: [0-9]+ MB are to be kept there .* TMPDIR name another"
+    with pytest.raises(UnavailableError, match=expected):
+        roomy((3_000_000,), np.uint8)
+    described = table(tmp_path / "table.parquet")
+    with pytest.raises(UnavailableError, match=expected) as failed:
+        read_by_column(described)
+    assert "table.parquet" not in str(failed.value)
+
+
 def table(path: Path) -> DataDescription:
     rng = np.random.default_rng(1)
     words = np.array(["red", "green", "blue"])

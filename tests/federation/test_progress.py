@@ -7,37 +7,75 @@ import time
 from typing import Any
 
 from privet.federation.progress import groups
-from privet.runtime.orders import Head, Order, Worker
+from privet.runtime.orders import Head, Order, Worker, answers
 from privet.transport.memory import memory_channels
 
 
-def test_the_group_that_is_waited_for() -> None:
-    links = [memory_channels(["head", "worker"]) for _ in range(2)]
+def in_groups(count: int) -> tuple[list[Head], list[Worker]]:
+    """Return the heads' and the workers' ends of so many groups."""
+    links = [memory_channels(["head", "worker"]) for _ in range(count)]
     heads = [Head(link["head"], "worker", k) for k, link in enumerate(links)]
-    workers = [Worker(link["worker"], "head") for link in links]
-    assert groups(()) == {}
+    return heads, [Worker(link["worker"], "head") for link in links]
+
+
+def order(heads: list[Head], workers: list[Worker]) -> threading.Thread:
+    """Have something done by all; return the thread that waits for what they answer."""
     for head in heads:
         head.give(Order("setup"))
     for worker in workers:
         assert worker.next().name == "setup"
-    workers[0].done()
-
-    def wait() -> None:
-        for head in heads:
-            head.answer([])
-
-    thread = threading.Thread(target=wait)
+    thread = threading.Thread(target=answers, args=(heads, [[] for _ in heads]))
     thread.start()
+    return thread
+
+
+def wait_for(heads: list[Head], number: int) -> dict[str, Any]:
+    """Wait until a group is waited for; return what is said then."""
     until = time.monotonic() + 10
-    seen: dict[str, Any] = groups(heads)
-    while seen["waits_for_group"] != 2 and time.monotonic() < until:
-        seen = groups(heads)
-        time.sleep(0.01)
-    assert seen["waits_for_group"] == 2
-    assert seen["waits_seconds"] >= 0
-    time.sleep(0.05)  # longer than the first one's answer, which was there, took to be read
+    while (seen := groups(heads))["waits_for_group"] != number:
+        assert time.monotonic() < until
+        time.sleep(0.001)
+    return seen
+
+
+def test_the_group_that_is_waited_for() -> None:
+    assert groups(()) == {}
+    heads, workers = in_groups(2)
+    thread = order(heads, workers)
+    wait_for(heads, 1)
+    time.sleep(0.1)
+    workers[0].done()
+    assert wait_for(heads, 2)["waits_seconds"] >= 0
+    time.sleep(0.05)
     workers[1].done()
     thread.join(10)
     found = groups(heads)
+    # Group 1 was waited for longer, and yet it is group 2 that all had to wait for.
     assert (found["groups"], found["slowest_group"], found["waits_for_group"]) == (2, 2, None)
-    assert found["seconds_waited"] >= 0.05
+    assert found["seconds_waited"] >= 0.15
+
+
+def test_the_slowest_of_several_groups() -> None:
+    """The middle one, whichever of the others comes before the other."""
+    heads, workers = in_groups(3)
+    for early, late in ((0, 2), (2, 0)):
+        thread = order(heads, workers)
+        wait_for(heads, 1)
+        for number in (early, late, 1):
+            time.sleep(0.02)
+            workers[number].done()
+        thread.join(10)
+    waited = [head.waited for head in heads]
+    assert waited[0] == waited[2] == 0.0
+    assert waited[1] >= 0.12
+
+
+def test_whoever_answers_before_it_is_asked_for_keeps_nobody_waiting() -> None:
+    heads, workers = in_groups(2)
+    for head in heads:
+        head.give(Order("setup"))
+    for worker in workers:
+        worker.next()
+        worker.done()
+    answers(heads, [[], []])
+    assert [head.waited for head in heads] == [0.0, 0.0]

@@ -15,9 +15,11 @@ import numpy as np
 import pytest
 
 from privet.arithmetic.shares import Share
+from privet.boosting import shards
 from privet.boosting.inference import answer
 from privet.boosting.sharded_inference import Crowd, ShardInference
 from privet.data.given_rows import GivenRows
+from privet.federation import worker
 from privet.federation.dealing import deal
 from privet.federation.events import Event
 from privet.federation.healing import persist
@@ -30,7 +32,8 @@ from privet.files.job import Job
 from privet.files.party_file import PartyFile
 from privet.laboratory.local_federation import LocalFederation
 from privet.runtime.counter import Counter
-from privet.runtime.orders import Order
+from privet.runtime.orders import Order, Worker
+from privet.runtime.runtime import Runtime
 from tests.federation.harness import align, change, rows, run
 from tests.federation.test_serving import Service
 from tests.federation.test_shards import prepare
@@ -213,3 +216,25 @@ def test_a_worker_that_is_killed_while_nobody_asks(tmp_path: Path) -> None:
         process.kill()
         wait_for(queue, 2)
         assert np.array_equal(asked(queue, MANY).predictions, small)
+
+
+@pytest.mark.parametrize("whose", ["bank", "dealer"])
+def test_a_worker_that_is_lost_when_the_service_ends(
+    trained: LocalFederation, whose: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody needs it any more: all end, and nobody meets again to wait for the others."""
+    index = {"bank": 0, "dealer": -1}[whose]
+    original = shards.infer_shard
+    lost = threading.Event()
+
+    def infer_shard(runtime: Runtime, suite: Any, tests: Any, orders: Worker) -> None:
+        original(runtime, suite, tests, orders)
+        if runtime.index == index:
+            lost.set()
+            raise OSError("this machine is on fire")
+
+    monkeypatch.setattr(worker, "infer_shard", infer_shard)
+    with healing(trained) as (queue, told):
+        asked(queue, MANY)
+    assert lost.is_set()
+    assert [event.text for event in told if event.kind == "lost"] == []

@@ -6,6 +6,7 @@ import csv
 import json
 import shutil
 import stat
+import weakref
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -16,13 +17,17 @@ import pytest
 from privet.boosting.estimate import estimate
 from privet.boosting.federation import TrainingState
 from privet.boosting.model import Model
+from privet.data.frame import ByColumn
 from privet.data.reader import read_frame
 from privet.errors import DisagreementError, ModelError, ParameterError, PeerError, UnavailableError
 from privet.federation.events import Event
 from privet.federation.ids import compare_ids
+from privet.federation.session import Seat
+from privet.federation.training import train_part
 from privet.files.checkpoint import Checkpoints
 from privet.files.job import Job
 from privet.files.part_file import load_part
+from privet.files.party_file import PartyFile
 from privet.laboratory.local_federation import LocalFederation, free_ports
 from privet.runtime.counter import cost_of
 from privet.terms.objectives import sigmoid
@@ -30,6 +35,7 @@ from privet.transport.identity import renew_identity
 from tests.federation.harness import (
     NAMES,
     Run,
+    align,
     change,
     model_in_the_clear,
     model_of,
@@ -539,3 +545,31 @@ def test_the_paper_has_no_loss_to_reveal(tmp_path: Path) -> None:
     for name in (*NAMES, "dealer"):
         with pytest.raises(ParameterError, match="the protocol paper has no loss"):
             raise errors[name]
+
+
+@pytest.mark.parametrize("aligned", [False, True])
+def test_a_table_is_gone_before_anybody_is_met(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, aligned: bool
+) -> None:
+    """Unless it is to be found out with the others which of its rows take part."""
+    local = prepare(tmp_path)
+    if aligned:
+        align(local)
+    job, folder = Job.read(local.job), local.folder / "bank"
+    read, tables = PartyFile.read_rows, list[weakref.ref[ByColumn]]()
+
+    def read_rows(self: PartyFile, job: Job) -> ByColumn:
+        rows = read(self, job)
+        tables.append(weakref.ref(rows))
+        return rows
+
+    def meet(_: Seat, **__: object) -> None:
+        (table,) = tables
+        assert (table() is not None) == aligned
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(PartyFile, "read_rows", read_rows)
+    monkeypatch.setattr(Seat, "meet", meet)
+    seat = Seat.take(job, "bank", str(folder / "bank.key"), str(folder / "bank.crt"))
+    with pytest.raises(KeyboardInterrupt):
+        train_part(PartyFile.load(folder / "party.toml"), seat)

@@ -97,6 +97,19 @@ def test_a_service_that_lost_somebody_goes_on() -> None:
     assert (serving.state, peers(serving)["shop"]) == ("running", "connected")
 
 
+def test_our_own_workers_are_waited_for_until_they_are_there() -> None:
+    missing = {"event": "waiting", "missing": ["worker1", "worker2"]}
+    found = view(CONNECTED, {"event": "serving"}, missing)
+    assert found.state == "waiting"
+    workers = {"event": "workers", "workers": 2, "text": "", "time": "later"}
+    found.take(workers)
+    assert found.state == "running"
+    assert peers(found) == {"shop": "connected", "dealer": "connected"}
+    ended = view(CONNECTED, {"event": "done"})
+    ended.take(workers)
+    assert ended.state == "done"
+
+
 def test_lines_of_another_version_do_no_harm() -> None:
     found = view({"event": "whatever"}, {"event": "http-error"}, {})
     assert found.state == "starting"

@@ -16,12 +16,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from starlette.responses import JSONResponse
 
 from privet.errors import ParameterError, UnavailableError
 from privet.federation.request_queue import Request, RequestQueue
 from privet.files.endpoint import Endpoint
 from privet.transport.identity import create_identity
-from privet.web import connections
+from privet.web import asked, connections
 from tests.web.asking import ENCODERS, JSON, ask, endpoint, get, post
 
 TOKEN = "0123456789abcdef"  # noqa: S105
@@ -95,6 +96,40 @@ def test_rows_that_come_with_a_request(queue: Answering) -> None:
         texts = [{**row, "age": "1,5"} for row in rows]
         assert post(port, {"rows": texts}) == (200, {"predictions": [4.5, 4.5]})
         assert post(port, {"rows": [{**rows[0], "age": None}]}) == (200, {"predictions": [3.0]})
+
+
+def test_answers_are_encoded_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Byte for byte what they are in one go; no piece has more than some rows."""
+    monkeypatch.setattr(asked, "_PIECE", 3)
+    numbers = np.array([1.0, 0.1, 1e-300, -2.5, 1e22, 3.0, 1 / 3])
+    answer = {
+        "classes": ["nö", 'a "yes"'],
+        "predictions": ["nö"] * 7,
+        "probabilities": np.stack([numbers, numbers], axis=1),
+        "contributions": {"age": numbers, "Größe": numbers[:3], "": numbers[:0]},
+        "base": 0.3,
+        "unknown": {"4": ["shop"]},
+    }
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: plain(each) for key, each in value.items()}
+        return value.tolist() if isinstance(value, np.ndarray) else value
+
+    pieces = list(asked.encoded(answer))
+    assert b"".join(pieces) == JSONResponse(plain(answer)).body
+    assert max(piece.count(b",") for piece in pieces) <= 6  # of three rows of two classes
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        list(asked.encoded({"predictions": np.array([np.nan])}))
+
+
+def test_an_answer_of_many_rows(queue: Answering) -> None:
+    ids = [str(number) for number in range(25_000)]
+    with endpoint(queue) as port:
+        found = ask(port, "POST", "/predict", json.dumps({"ids": ids}).encode(), Content_Type=JSON)
+    assert found.headers["Content-Type"] == JSON
+    assert int(found.headers["Content-Length"]) == len(found.body)
+    assert found.told == {"predictions": [float(len(each)) for each in ids]}
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ def roomy(shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
     size = math.prod(shape) * np.dtype(dtype).itemsize
     if size <= IN_MEMORY:
         return np.empty(shape, dtype)
-    with tempfile.TemporaryFile() as file, room_for(size):
+    with room_for(size), tempfile.TemporaryFile() as file:
         # Now: a disk that is full when somebody writes to such memory ends the process.
         if hasattr(os, "posix_fallocate"):
             os.posix_fallocate(file.fileno(), 0, size)
@@ -39,11 +39,19 @@ def roomy(shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
 
 @contextlib.contextmanager
 def room_for(size: int) -> Iterator[None]:
-    """Say what to do if there is no room for so many bytes."""
+    """Say what to do if there is no room for so many bytes, or no place for any."""
     try:
         yield
     except OSError as error:
         raise UnavailableError(
-            f"{tempfile.gettempdir()}: {error.strerror}: {size / 1e6:,.0f} MB are to be kept there "
+            f"{_folder()}: {error.strerror or error}: {size / 1e6:,.0f} MB are to be kept there "
             "for a while: make room, or have TMPDIR name another folder"
         ) from None
+
+
+def _folder() -> str:
+    """Return the folder for temporary files, or just that, if none can be used."""
+    try:
+        return tempfile.gettempdir()
+    except OSError:
+        return "the folder for temporary files"

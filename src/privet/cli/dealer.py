@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -12,13 +14,14 @@ import typer
 from privet.boosting.federation import Federation
 from privet.cli.console import LogFormat, telling
 from privet.cli.options import JobFile, Wait, columns_of, cut_counts_of, monotone_of
-from privet.errors import CorrelationError, DataError, DisagreementError, ParameterError, PeerError
+from privet.errors import DataError, ParameterError, UnavailableError
 from privet.federation.ahead import deal_files
 from privet.federation.ahead_together import deal_files_together
 from privet.federation.audited import audited
 from privet.federation.dealing import deal
 from privet.federation.dealt_training import numbered_features
-from privet.federation.events import Event
+from privet.federation.events import Event, Tell
+from privet.federation.healing import OTHERS, Pauses
 from privet.federation.session import WAIT_SECONDS, Seat, seated
 from privet.files.cluster import Cluster
 from privet.files.job import Job
@@ -113,25 +116,17 @@ def dealer(
             raise ParameterError(
                 "samples, features, cuts, monotone, done: are for --ahead, a folder for the files"
             )
-        patience, lasting = math.inf if keep else wait, keep
-        while True:
-            try:
-                with (
-                    audited(None if audit is None else str(audit), agreed, ours, "dealer", tell),
-                    seated(agreed, ours, *keys, listen, wait=patience, tell=tell) as seat,
-                ):
-                    seconds = deal(seat, placed)
-                tell(Event("done", f"dealt in {seconds:.1f} s of computing", {"seconds": seconds}))
-            except (PeerError, DisagreementError, CorrelationError, DataError) as error:
-                # A service is more than one session.
-                lasting = lasting or seat.serving
-                if not lasting:
-                    raise
-                blame = {"error": str(error), "peer": error.peer, "step": error.step}
-                tell(Event("failed", f"{error}; waiting for the next", blame))
-                continue
-            if not keep:
-                return
+
+        @contextlib.contextmanager
+        def sit() -> Iterator[Seat]:
+            patience, log = math.inf if keep else wait, None if audit is None else str(audit)
+            with (
+                audited(log, agreed, ours, "dealer", tell),
+                seated(agreed, ours, *keys, listen, wait=patience, tell=tell) as seat,
+            ):
+                yield seat
+
+        _deal_live(sit, placed, tell, keep)
 
 
 def which_dealer(job: Job, name: str | None) -> str:
@@ -142,6 +137,37 @@ def which_dealer(job: Job, name: str | None) -> str:
     if name is not None and name not in names:
         raise ParameterError(f"name: {name!r} is no dealer of the job; it has {', '.join(names)}")
     return name or names[0]
+
+
+def _deal_live(
+    sit: Callable[[], contextlib.AbstractContextManager[Seat]],
+    cluster: Cluster | None,
+    tell: Tell,
+    keep: bool,
+) -> None:
+    """Deal in a session, or in those of a service; or on and on, if we are to keep at it."""
+    lasting, met, pauses = keep, False, Pauses()
+    while True:
+        seat: Seat | None = None
+        try:
+            with sit() as seat:
+                seconds = deal(seat, cluster)
+        except (*OTHERS, DataError) as error:
+            if seat is None:
+                raise
+            # A service is more than one session.
+            lasting, met = lasting or seat.serving, met or seat.met
+            # A machine on which we could never begin is to be mended first.
+            if not lasting or (isinstance(error, UnavailableError) and not met):
+                raise
+            blame = {"error": str(error), "peer": error.peer, "step": error.step}
+            tell(Event("failed", f"{error}; waiting for the next", blame))
+            pauses.wait(from_anew=seat.serving)
+            continue
+        tell(Event("done", f"dealt in {seconds:.1f} s of computing", {"seconds": seconds}))
+        if not keep:
+            return
+        met, pauses = True, Pauses()
 
 
 def _deal_ahead(seat: Seat, federation: Federation, folder: Path, samples: int, done: int) -> None:

@@ -36,13 +36,13 @@ def in_columns(explained: Explained, classes: Sequence[str]) -> dict[str, list[f
     return columns
 
 
-def as_json(explained: Explained) -> dict[str, Any]:
-    """Return contributions by name, and the base; of several classes, a list of their values."""
+def by_name(explained: Explained) -> dict[str, Any]:
+    """Return contributions by name, and the base; of several classes, all of their values."""
     found = explained.explanation
     several = len(found.base) > 1
     values = found.contributions.transpose(1, 2, 0)
-    by_name = zip(explained.names, values if several else values[..., 0], strict=True)
+    named = zip(explained.names, values if several else values[..., 0], strict=True)
     return {
-        "contributions": {name: numbers.tolist() for name, numbers in by_name},
+        "contributions": dict(named),
         "base": found.base.tolist() if several else float(found.base[0]),
     }

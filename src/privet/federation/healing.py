@@ -22,10 +22,24 @@ _SHORTEST_PAUSE = 0.2
 _LONGEST_PAUSE = 4.0
 _MEETING_SECONDS = 60.0
 """How long a meeting after the first is tried before it is tried anew."""
-_OTHERS = (PeerError, DisagreementError, CorrelationError, UnavailableError)
+OTHERS = (PeerError, DisagreementError, CorrelationError, UnavailableError)
 """What may be over when it is tried again: of the others', or of this machine's."""
 Sit = Callable[[float], AbstractContextManager[Seat]]
 """Takes a seat, to wait for the others for so many seconds."""
+
+
+class Pauses:
+    """Pauses between meetings."""
+
+    def __init__(self) -> None:
+        self._seconds = _SHORTEST_PAUSE
+
+    def wait(self, *, from_anew: bool) -> None:
+        """Wait twice as long as the last time, up to a few seconds; or a moment, from anew."""
+        longer = min(2 * self._seconds, _LONGEST_PAUSE)
+        self._seconds = _SHORTEST_PAUSE if from_anew else longer
+        # Not all at the same moment, or they would keep missing each other.
+        time.sleep(self._seconds * random.SystemRandom().uniform(0.5, 1.0))
 
 
 def persist(
@@ -41,7 +55,7 @@ def persist(
 
     `service` is known to be one by participants who serve; the dealer finds out in the session.
     """
-    pause, up = _SHORTEST_PAUSE, False
+    pauses, up = Pauses(), False
     while True:
         seat: Seat | None = None
         try:
@@ -51,7 +65,7 @@ def persist(
                 return
             up = True
             tell(Event("ended", "the recipient has ended the service; waiting for the next"))
-        except _OTHERS as error:
+        except OTHERS as error:
             if seat is None:
                 raise
             up = up or seat.serving
@@ -60,6 +74,4 @@ def persist(
                 raise
             blame = {"error": str(error), "peer": error.peer, "step": error.step}
             tell(Event("lost", f"{error}; meeting the others again", blame))
-        pause = _SHORTEST_PAUSE if seat.serving else min(2 * pause, _LONGEST_PAUSE)
-        # Not all at the same moment, or they would keep missing each other.
-        time.sleep(pause * random.SystemRandom().uniform(0.5, 1.0))
+        pauses.wait(from_anew=seat.serving)

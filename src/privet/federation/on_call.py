@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from privet.boosting.sharded_inference import Crowd, in_shards
+from privet.errors import PrivetError
 from privet.federation.agreement import Agreement
 from privet.federation.crew import Crew
 from privet.federation.engines import Engine, engine_of
@@ -76,9 +77,26 @@ def workers_on_call(
 
     def gather() -> Crew:
         placed_by = engine or stack.enter_context(engine_of(cluster, no_rows))
-        return stack.enter_context(crew_without_rows(seat, channel, agreement, cluster, placed_by))
+        crew = crew_without_rows(seat, channel, agreement, cluster, placed_by)
+        return stack.enter_context(_forgiven(crew) if agreement.command == "serve" else crew)
 
     return OnCall(seat.job.shards, gather)
+
+
+@contextlib.contextmanager
+def _forgiven(gathered: contextlib.AbstractContextManager[Crew]) -> Iterator[Crew]:
+    """Let a worker be lost that nobody needs any more.
+
+    A service that has ended well has ended for all, and would be waited for in vain.
+    """
+    ended_well = False
+    try:
+        with gathered as crew:
+            yield crew
+            ended_well = True
+    except PrivetError:
+        if not ended_well:
+            raise
 
 
 def _nobody() -> Crew:

@@ -126,11 +126,8 @@ class Table:
 
     def find_common(
         self, channel: Channel, purpose: Purpose, tell: Tell, own: Own | None
-    ) -> tuple[Common | None, Own]:
-        """Find out, if the job says so, which rows take part; return what we bring along then."""
-        if not self.job.align:
-            assert own is not None
-            return None, own
+    ) -> tuple[Common, Own]:
+        """Find out, as the job says, which rows take part; return what we bring along then."""
         alignments, ids = self.alignments, self.rows.frame.ids
         assert ids is not None
         common = find_common(channel, self.job, purpose, ids, alignments, tell, kept=self.alignment)
@@ -143,8 +140,6 @@ class Table:
 
     def states(self, own: Own | None) -> dict[str, Any]:
         """Return what we state of alignments, as keys of a statement."""
-        if not self.job.align:
-            return {}
         return {
             "alignment": None if self.alignment is None else self.alignment.name,
             "aligned": self.alignments.count,

@@ -71,7 +71,7 @@ class _Tally:
 def groups(workers: Sequence[Head]) -> dict[str, Any]:
     """Return how many groups there are, which is the slowest, and which one is waited for now.
 
-    All but the slowest have answered by the time that it does, so it is the one to wait for.
+    The slowest is the one whose answers were the last for most of the time that we have waited.
     """
     if not workers:
         return {}

@@ -68,16 +68,21 @@ def _train(party: PartyFile, seat: Seat, restart: bool) -> tuple[PartyReport, Pa
         table = Table.read(party, job, restart)
         warn_of(table.rows.frame.warnings, seat.tell)
         own = table.own()
+        to_align = table if job.align else None
+        del table  # with its columns: where all rows take part, of these there are buckets now
         dealt, crew = None if own is None else own.dealt, None
         if dealt is not None:
             stack.callback(dealt.close)
         channel = stack.enter_context(seat.meet(ahead=dealt is not None))
         started = time.perf_counter()
         dealing = None if dealt is None else dealt.dealing
-        stated = Statement.of(job, command="train", dealing=dealing, **table.states(own))
-        purpose = agree_on_purpose(channel, job, stated)
-        common, own = table.find_common(channel, purpose, seat.tell, own)
-        del table  # with its columns, of which there are buckets now
+        states = {} if to_align is None else to_align.states(own)
+        stated = Statement.of(job, command="train", dealing=dealing, **states)
+        purpose, common = agree_on_purpose(channel, job, stated), None
+        if to_align is not None:
+            common, own = to_align.find_common(channel, purpose, seat.tell, own)
+            del to_align
+        assert own is not None
         left_out = "; it is left out, and the one before it counts"
         warn_of(own.checkpoints.damaged.values(), seat.tell, left_out)
         if own.prepared.classes:

@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from privet.arithmetic import cores
 from privet.arithmetic.lattice import Lattice, SmallProducts
@@ -38,10 +39,11 @@ class Sorted:
     stays in a core's cache.
     """
 
-    def __init__(self, bucket: BucketArray, cuts: int) -> None:
-        self._bucket = bucket
+    def __init__(self, bucket: BucketArray, cuts: int, order: npt.NDArray[np.uint16]) -> None:
+        """Sort; the order is kept where the caller has room for it, two bytes a sample."""
+        self.bucket = bucket
         self._blocks = cores.blocks(len(bucket), _BLOCK)
-        self._order = roomy((len(bucket),), np.uint16)
+        self._order = order
         self._counts = np.empty((len(self._blocks), cuts), dtype=np.int64)
         """How many samples of each block are in each bucket that passes some cut."""
 
@@ -51,10 +53,6 @@ class Sorted:
             self._counts[number] = np.bincount(bucket[where], minlength=cuts)[:cuts]
 
         cores.each(sort, range(len(self._blocks)), len(bucket))
-
-    def of(self, rows: Indices) -> Sorted:
-        """Return some of the samples, sorted."""
-        return Sorted(self._bucket[rows], self._counts.shape[1])
 
     def sums(self, vectors: RingArray) -> RingArray:
         """Return the sums of vectors, (K, N), up to each cut: (C, K)."""
@@ -74,6 +72,17 @@ class Sorted:
         cores.each(add, range(len(self._blocks)), vectors.size)
         total = found.sum(axis=0, dtype=vectors.dtype)
         return np.cumsum(total, axis=0, dtype=vectors.dtype)
+
+
+def sort_all(buckets: dict[int, BucketArray], cuts: Sequence[int]) -> dict[int, Sorted]:
+    """Sort samples by several features, of all of which there are cuts.
+
+    Their orders are in one array: a process may have only so many files.
+    """
+    length = max(map(len, buckets.values()), default=0)
+    orders = roomy((len(buckets), length), np.uint16)
+    rows = zip(buckets.items(), orders, strict=True)
+    return {j: Sorted(bucket, cuts[j], order) for (j, bucket), order in rows}
 
 
 @dataclass(frozen=True, repr=False)
@@ -98,10 +107,12 @@ class Indicators:
     def of(self, samples: Indices, features: Indices) -> Indicators:
         """Return those of some samples and features."""
         chosen = np.arange(len(self.cuts))[features].tolist()
+        cuts = tuple(self.cuts[j] for j in chosen)
+        own = {k: self.sorted[j].bucket for k, j in enumerate(chosen) if j in self.sorted}
         return Indicators(
-            tuple(self.cuts[j] for j in chosen),
+            cuts,
             tuple(matrix.part(self._rows(features), samples) for matrix in self.matrices),
-            {k: self.sorted[j].of(samples) for k, j in enumerate(chosen) if j in self.sorted},
+            sort_all({k: bucket[samples] for k, bucket in own.items()}, cuts),
             self.lattice,
         )
 
@@ -191,9 +202,8 @@ class Publish(Gate):
         lattice: Lattice | None = None,
     ) -> Indicators:
         """Mask and send our own; receive the others'."""
-        own_order = {j: Sorted(bucket, cuts[j]) for j, bucket in own.items()}
         matrix, columns = _matrix(cuts, n_samples, lattice), _columns(n_samples, lattice)
-        indicators = Indicators(cuts, (matrix,), own_order, lattice is not None)
+        indicators = Indicators(cuts, (matrix,), sort_all(own, cuts), lattice is not None)
         features = [[j for j, o in enumerate(owners) if o == k] for k in range(party.n_parties)]
         shapes: list[list[Shape]] = [[(cuts[j], columns) for j in each] for each in features]
         draw = party.private if kept is None else party.lasting

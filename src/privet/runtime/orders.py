@@ -76,9 +76,9 @@ class Head:
         self._worker = worker
         self._shard = shard
         self.waited = 0.0
-        """Seconds that we have waited for its answers, when we could not go on without them."""
+        """Seconds that we have waited for answers of all workers, of which its was the last."""
         self.waits_since: float | None = None
-        """Since when we do, by the monotonic clock, if we do now."""
+        """Since when we wait for its answer, by the monotonic clock, if we do now."""
 
     @property
     def number(self) -> int:
@@ -95,11 +95,16 @@ class Head:
                 letter = Letter.of(share.ring, share.shape)
                 self.channel.send(self._worker, letter.write([share.part]))
 
+    @property
+    def has_answered(self) -> bool:
+        """Whether we need not wait for what it answers."""
+        return self.channel.has_come(self._worker)
+
     def answer(self, expected: Sequence[Elements]) -> list[Share]:
         """Return the shares that were asked for; raise what went wrong at the worker."""
-        self.waits_since = started = time.monotonic()
+        self.waits_since = time.monotonic()
         status = int(self.channel.receive(self._worker, _STATUS)[0])
-        self.waits_since, self.waited = None, self.waited + time.monotonic() - started
+        self.waits_since = None
         if status != _DONE:
             raise self._reason()
         found = []
@@ -141,6 +146,24 @@ class Head:
             return error
         problem = f"{problem} (in shard {self.number})"
         return _PEERS.get(kind, PeerLostError)(peer or self._worker, problem, step)
+
+
+def answers(heads: Sequence[Head], expected: Sequence[Sequence[Elements]]) -> list[list[Share]]:
+    """Return what several workers answer to one order.
+
+    They are waited for one after the other, so whoever is not there when its turn comes answers
+    after all before it: the last of these is the slowest, and the whole time counts for it alone.
+    """
+    started = time.monotonic()
+    found, slowest, seconds = [], None, 0.0
+    for head, due in zip(heads, expected, strict=True):
+        in_time = head.has_answered
+        found.append(head.answer(due))
+        if not in_time:
+            slowest, seconds = head, time.monotonic() - started
+    if slowest is not None:
+        slowest.waited += seconds
+    return found
 
 
 class Worker:

@@ -16,7 +16,7 @@ from typing import Generic, Protocol, TypeVar
 from privet.arithmetic.shares import Share
 from privet.runtime.counter import Cost, Counter
 from privet.runtime.letters import Letter
-from privet.runtime.orders import Head, Order
+from privet.runtime.orders import Head, Order, answers
 from privet.runtime.party import Party
 from privet.runtime.runtime import Runtime
 
@@ -77,7 +77,7 @@ class Workforce(Generic[_Carrier]):
         """Wait for what all answer, if we are a participant."""
         if not isinstance(self.runtime, Party):
             return due
-        return [head.answer(each) for head, each in zip(self._heads, due, strict=True)]
+        return answers(self._heads, due)
 
     def ask(self, name: str, *numbers: int, shares: Sequence[Share] = ()) -> list[list[Share]]:
         """Have something done by all, and return what they answer."""

@@ -101,6 +101,11 @@ class RunView:
         for name in line.get("peers", ()):
             self._peers.setdefault(name, {}).update(state="connected", since=line.get("time"))
 
+    def _take_workers(self, line: Mapping[str, Any]) -> None:
+        """Take note that our own workers are there, for whom we may have waited."""
+        if self.state == "waiting":
+            self.state = "running"
+
     def _take_started(self, line: Mapping[str, Any]) -> None:
         self.state, self.started = "running", dict(line)
 

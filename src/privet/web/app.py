@@ -38,7 +38,7 @@ from starlette.types import ASGIApp
 from privet.errors import InputError
 from privet.federation.request_queue import Request, RequestQueue
 from privet.files.endpoint import Endpoint
-from privet.web.asked import Reader, TooManyRowsError, told
+from privet.web.asked import Reader, TooManyRowsError, encoded, told
 from privet.web.connections import Connections
 from privet.web.guard import Guard, discard_body, refusal
 from privet.web.metrics import CONTENT_TYPE, Latencies, exposition
@@ -112,8 +112,8 @@ class Application:
             return refusal(code, request.refused.text, Retry_After=wait)
         if request.unknown:
             text = f"{len(request.unknown)} ids are not known to all participants"
-            return JSONResponse({"error": text, "unknown": request.unknown}, 404)
-        return JSONResponse(told(request))
+            return await _json({"error": text, "unknown": request.unknown}, 404)
+        return await _json(told(request))
 
     async def _body(self, http: HttpRequest) -> bytes | None:
         """Return what was sent; None if it is too much, of which nothing is kept."""
@@ -181,6 +181,12 @@ class Application:
         # Nothing is loaded from anywhere, and nothing runs.
         policy = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'"
         return HTMLResponse(content, headers={"Content-Security-Policy": policy})
+
+
+async def _json(answer: dict[str, Any], status: int = 200) -> Response:
+    """Return an answer that may be long: others are answered meanwhile."""
+    body = await asyncio.to_thread(lambda: b"".join(encoded(answer)))
+    return Response(body, status, media_type="application/json")
 
 
 def _from_another_thread(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
+import numpy as np
 from pydantic import Field, ValidationError
 
 from privet.config import Checked
@@ -15,12 +17,14 @@ from privet.data.encoder import Encoder
 from privet.data.given_rows import Cell, GivenRows
 from privet.errors import ParameterError
 from privet.federation.classes import ByClass
-from privet.federation.explanations import as_json
+from privet.federation.explanations import by_name
 from privet.federation.request_queue import Id, Request
 from privet.files.records import Name
 
 ID = "id"
 """What the id of a row is called that comes with a request."""
+_PIECE = 10_000
+"""Rows of which JSON is made in one go."""
 
 
 class TooManyRowsError(ParameterError):
@@ -97,16 +101,41 @@ class Reader:
 
 
 def told(request: Request) -> dict[str, Any]:
-    """Return the answer to a request whose ids all have."""
+    """Return the answer to a request whose ids all have; `encoded` makes JSON of it."""
     classes = request.classes
-    answer: dict[str, Any] = {"predictions": request.predictions.tolist()}
+    answer: dict[str, Any] = {"predictions": request.predictions}
     if classes:
         found = ByClass.of(classes, request.predictions)
         answer = {
             "classes": list(classes),
             "predictions": found.likeliest(),
-            "probabilities": found.probabilities.tolist(),
+            "probabilities": found.probabilities,
         }
     if request.explain and request.explained is not None:
-        answer |= as_json(request.explained)
+        answer |= by_name(request.explained)
     return answer
+
+
+def encoded(answer: Any) -> Iterator[bytes]:
+    """Yield JSON in pieces, of dictionaries, lists and arrays.
+
+    Nothing else of this process goes on while a piece is made, not even signs of life: whole, the
+    explanations of millions of rows would take so long that we were given up.
+    """
+    if isinstance(answer, dict):
+        yield b"{"
+        for number, (key, value) in enumerate(answer.items()):
+            yield (b"," if number else b"") + _dumped(key) + b":"
+            yield from encoded(value)
+        yield b"}"
+    elif isinstance(answer, list | np.ndarray) and len(answer) > _PIECE:
+        for start in range(0, len(answer), _PIECE):
+            yield (b"," if start else b"[") + _dumped(answer[start : start + _PIECE])[1:-1]
+        yield b"]"
+    else:
+        yield _dumped(answer)
+
+
+def _dumped(value: Any) -> bytes:
+    plain = value.tolist() if isinstance(value, np.ndarray) else value
+    return json.dumps(plain, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()

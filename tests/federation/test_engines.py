@@ -1,0 +1,54 @@
+"""Processes of workers, on machines that are not like most."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from privet.federation import engines
+from privet.federation.engines import Processes, is_private
+from privet.federation.shard_rows import no_rows
+
+STARTED = """
+from privet.federation.engines import Processes
+from privet.federation.shard_rows import no_rows
+
+with Processes(1, no_rows) as engine:
+    print(engine._context.get_start_method())
+    engine.place(["no summons, so there is nothing to do"], no_rows)
+    (process,) = engine._processes
+    process.join(60)
+    print(process.exitcode)
+"""
+
+
+@pytest.mark.parametrize(("long", "method"), [(False, "forkserver"), (True, "spawn")])
+def test_a_long_path_of_the_folder_for_temporary_files(
+    tmp_path: Path, long: bool, method: str
+) -> None:
+    """A socket's path has about a hundred characters; processes are there without one."""
+    folder = tmp_path / ("x" * 100) if long else Path("/tmp")  # noqa: S108
+    folder.mkdir(exist_ok=True)
+    done = subprocess.run(  # noqa: S603
+        [sys.executable, "-c", STARTED],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "TMPDIR": str(folder)},
+        timeout=120,
+        check=False,
+    )
+    assert (done.stdout.split(), done.stderr) == ([method, "0"], "")
+
+
+def test_versions_whose_server_others_can_reach(monkeypatch: pytest.MonkeyPatch) -> None:
+    open_to_all = [(3, 10, 0), (3, 10, 8), (3, 11, 0)]
+    private = [(3, 10, 9), (3, 10, 14), (3, 11, 1), (3, 12, 0), (3, 14, 2)]
+    assert [each for each in open_to_all + private if is_private(each)] == private
+    monkeypatch.setattr(engines, "is_private", lambda _: False)
+    monkeypatch.setattr(engines, "_server_of", lambda _: pytest.fail("is not to be started"))
+    with Processes(1, no_rows) as engine:
+        assert engine._context.get_start_method() == "spawn"

@@ -9,7 +9,6 @@ all the rest of a small training, and a thousand interruptions mean many thousan
 from __future__ import annotations
 
 import contextlib
-import multiprocessing
 import os
 import signal
 import sys
@@ -22,6 +21,7 @@ import privet.cli.app
 import privet.cli.dealer
 import privet.cli.federate  # noqa: F401
 from privet.__main__ import main
+from privet.runtime.copies import processes_with
 from privet.runtime.local_processes import TUNED
 
 _STDOUT, _STDERR = 1, 2
@@ -43,8 +43,7 @@ class Role:
 
     def __init__(self, arguments: list[str]) -> None:
         os.environ |= {name: os.environ.get(name, value) for name, value in TUNED.items()}
-        context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload([__name__])
+        context = processes_with(__name__)
         reader, writer = context.Pipe(duplex=False)
         self._process = context.Process(target=_be, args=(arguments, writer))
         self._process.start()

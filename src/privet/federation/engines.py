@@ -14,14 +14,11 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import signal
-import sys
 import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from multiprocessing import forkserver
-from multiprocessing.context import ForkServerContext, SpawnContext
 from typing import Any
 
 from typing_extensions import Self
@@ -30,6 +27,7 @@ from privet.errors import UnavailableError
 from privet.federation.summons import Summons
 from privet.federation.worker import Load, work_on_all
 from privet.files.cluster import Cluster
+from privet.runtime.copies import processes_with
 
 _ENDING = 5.0  # seconds for workers whose head has gone to find that out
 
@@ -87,22 +85,13 @@ class Threads(Engine):
 
 
 class Processes(Engine):
-    """Processes on this machine, each for as many workers as are its share.
-
-    One that has nothing of ours imports what they need, ahead of them, and they are copies of it;
-    where there cannot be such a server, they import it themselves.
-    """
+    """Processes on this machine, each for as many workers as are its share."""
 
     def __init__(self, count: int, load: Load) -> None:
         self._count = count
         self._load = load
         self._processes: list[multiprocessing.process.BaseProcess] = []
-        self._context: SpawnContext | ForkServerContext = multiprocessing.get_context("spawn")
-        if is_private(sys.version_info[:3]):
-            # The server has a socket in the folder for temporary files, whose path may be too long,
-            # or which may not be there.
-            with contextlib.suppress(OSError):
-                self._context = _server_of(load.__module__)
+        self._context = processes_with(load.__module__)
 
     @property
     def where(self) -> str:
@@ -126,23 +115,6 @@ class Processes(Engine):
             if process.is_alive():
                 process.kill()
                 process.join()
-
-
-def is_private(version: tuple[int, ...]) -> bool:
-    """Tell whether nobody else can reach the server of a version of Python.
-
-    Before 3.10.9 and 3.11.1 its socket has no file on Linux, and so no rights: any user of the
-    machine could have it run code as its owner (CVE-2022-42919).
-    """
-    return (3, 10, 9) <= version < (3, 11) or version >= (3, 11, 1)
-
-
-def _server_of(module: str) -> ForkServerContext:
-    """Start a server that imports a module and is copied for every process."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([module])
-    forkserver.ensure_running()
-    return context
 
 
 def _in_process(summonses: Sequence[Summons], load: Load) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import multiprocessing
 import os
 import socket
 import tempfile
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from privet.errors import PeerError, PrivetError
+from privet.runtime.copies import processes_with
 from privet.runtime.dealt_files import DealtSource, open_dealt
 from privet.runtime.network import Network, addresses
 from privet.runtime.roles import OnProgress, Program, run_dealer, run_party
@@ -87,9 +87,7 @@ def in_processes(
 ) -> dict[str, Any]:
     """Run a program as a process for each participant and dealer; return what comes of each."""
     everybody = [*names, *dealers] if files is None else names
-    # One process imports what the program needs, and all others are copies of it.
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([_module(program)])
+    context = processes_with(_module(program))
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="privet-"))
         listeners = {name: stack.enter_context(listen()) for name in everybody}

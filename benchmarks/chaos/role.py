@@ -12,8 +12,9 @@ import contextlib
 import os
 import signal
 import sys
+import threading
 from collections.abc import Iterator
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
 
 # What commands import when they are asked for is here in the process that is copied.
@@ -25,6 +26,9 @@ from privet.runtime.copies import processes_with
 from privet.runtime.local_processes import TUNED
 
 _STDOUT, _STDERR = 1, 2
+_ONE_AT_A_TIME = threading.Lock()
+"""A start looks after all processes that have ended. Of two threads that ask how one has ended, the
+second is told that nobody knows."""
 
 
 def _be(arguments: list[str], log: Connection) -> None:
@@ -46,7 +50,8 @@ class Role:
         context = processes_with(__name__)
         reader, writer = context.Pipe(duplex=False)
         self._process = context.Process(target=_be, args=(arguments, writer))
-        self._process.start()
+        with _ONE_AT_A_TIME:
+            self._process.start()
         writer.close()
         self.log = os.fdopen(os.dup(reader.fileno()), encoding="utf-8")
         """What it says, line by line."""
@@ -61,7 +66,8 @@ class Role:
     @property
     def code(self) -> int | None:
         """What it returned, or the negative number of the signal that ended it."""
-        return self._process.exitcode
+        with _ONE_AT_A_TIME:
+            return self._process.exitcode
 
     def workers(self) -> list[int]:
         """Return the processes of its workers, which one that it has for that purpose has made."""
@@ -76,7 +82,7 @@ class Role:
 
     def has_ended(self, seconds: float) -> bool:
         """Wait for its end."""
-        self._process.join(seconds)
+        wait([self._process.sentinel], seconds)
         return self.code is not None
 
 

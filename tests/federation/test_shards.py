@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +13,7 @@ import pytest
 from privet.arithmetic.shares import Share
 from privet.boosting.estimate import estimate
 from privet.errors import DataError, ParameterError, PeerError, UnavailableError
+from privet.federation.engines import Threads
 from privet.federation.events import Event
 from privet.federation.foreseen import foresee
 from privet.federation.ids import compare_ids
@@ -115,6 +118,39 @@ def test_a_lost_worker_ends_all_and_the_same_commands_go_on(
     assert len(resumed) == 1
     assert resumed <= ({0, 1, 2} if whose == "dealer" else {1, 2})  # it runs ahead
     assert same_tests(model_of(local), plain_model(local))
+
+
+def test_a_lost_worker_is_named_though_others_have_ended_before(tmp_path: Path) -> None:
+    """They find out from their own workers, and are gone before its head looks at anybody."""
+    local = prepare(tmp_path)
+    change(local.folder / "bank" / "party.toml", ("[data]", "[cluster]\nlocal = 1\n\n[data]"))
+
+    def kill(event: Event) -> None:
+        if event.kind == "started":
+            (process,) = multiprocessing.active_children()
+            process.kill()
+            time.sleep(3)
+
+    found = run(local, "train", tells={"bank": kill}, wait=60)
+    assert "worker" in str(found.errors["bank"])
+    assert all("bank" in str(found.errors[name]) for name in ("shop", "dealer"))
+
+
+def test_who_waits_for_workers_hears_of_another_s_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody's workers come, and one of all has no place for any."""
+    first = threading.Semaphore(1)
+
+    def place(*_: object) -> None:
+        if first.acquire(blocking=False):
+            raise UnavailableError("there is no place")
+
+    monkeypatch.setattr(Threads, "place", place)
+    found = run(prepare(tmp_path), "train", wait=60)
+    kinds = sorted(type(error).__name__ for error in found.errors.values())
+    assert kinds == ["PeerLostError", "PeerLostError", "UnavailableError"]
+    assert max(found.seconds.values()) < 20  # not as long as workers are waited for
 
 
 def test_a_damaged_checkpoint_of_one_shard(tmp_path: Path) -> None:

@@ -322,3 +322,20 @@ def test_a_chain_of_failures_names_its_origin(channels: dict[str, Channel]) -> N
     channels["ann"].abort()
     for failing in waiting:
         assert "ann" in str(failing.result())
+
+
+@pytest.mark.parametrize("both", [False, True])
+def test_a_loss_on_another_channel_of_ours(both: bool) -> None:
+    """Who waits here hears of it; but one that is lost here, too, comes first."""
+    with (
+        meeting("tcp", names=("head", "worker")) as to_workers,
+        meeting("tcp", names=("head", "other")) as to_heads,
+    ):
+        waiting = to_workers["head"]
+        waiting.beside = to_heads["head"]
+        die(to_heads["other"])
+        if both:
+            die(to_workers["worker"])
+        time.sleep(0.2)
+        error = receiving(waiting, "worker").result()
+    assert error.peer == ("worker" if both else "other")

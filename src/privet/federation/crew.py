@@ -12,7 +12,7 @@ import hashlib
 import json
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -69,6 +69,11 @@ def gathered(
     shard, group and session, and `rows` says which rows of our table are those of a shard. When we
     are done workers are dismissed; after a failure, they find that we are gone.
     """
+
+    def waiting(text: str, missing: Sequence[str]) -> None:
+        channel.refuse_lost()  # another head may be gone meanwhile
+        seat.tell(Event("waiting", text, {"missing": list(missing)}))
+
     shards = range(seat.job.shards)
     door = parse_address(cluster.door, lowest=0) if cluster.door else (seat.host, 0)
     with (
@@ -103,7 +108,7 @@ def gathered(
             session=session,
             identity=ours,
             timeout=_WAIT,
-            on_wait=lambda text, who: seat.tell(Event("waiting", text, {"missing": list(who)})),
+            on_wait=waiting,
         )
         with SocketChannel(HEAD, links) as to_workers:
             to_workers.where = lambda: channel.where()

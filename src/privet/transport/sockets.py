@@ -208,10 +208,10 @@ class SocketChannel(Channel):
             self._pump(pause)
             if ready():
                 return
-            if self.beside is not None:
-                self.beside.refuse_lost()
             blame_missing(due, started, self.deadline, sending=expected is None)
             self._give_up_lost(due, expected)
+            if self.beside is not None:
+                self.beside.refuse_lost()
 
     def _give_up_lost(self, due: Sequence[PeerLink] = (), expected: Expected | None = None) -> None:
         """Fail if a peer has: for the one that did first, as far as that can be found out soon."""

@@ -205,7 +205,7 @@ class SocketChannel(Channel):
         while not ready():
             if self._closed.is_set():
                 self._refuse(None)
-            self._pump(pause)
+            self._pump(0 if suspects(self._links.values()) else pause)
             if ready():
                 return
             if self.beside is not None:

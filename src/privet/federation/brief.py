@@ -40,7 +40,7 @@ def _number(text: str) -> str:
 
 
 _Number = Annotated[str, AfterValidator(_number)]
-_Count = Annotated[int, Field(ge=0, lt=1 << 40)]
+_Count = Annotated[int, Field(ge=0, lt=1 << 31)]
 
 
 class Place(Checked):

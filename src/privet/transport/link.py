@@ -201,8 +201,8 @@ class PeerLink:
 
     def hear_of_failure(self, tag: int) -> None:
         """Take note that the peer ends, and whom it blames for that."""
-        self.blamed = tag
-        self.doubt = Doubt.BLAMES if tag else Doubt.ITS_OWN
+        self.blamed = tag if tag in self.names else 0  # whom nobody knows it may have made up
+        self.doubt = Doubt.BLAMES if self.blamed else Doubt.ITS_OWN
         lost = self.names.get(tag, "one whom we do not know")
         problem = f"gave up, having lost {lost}" if tag else "ended with an error of its own"
         self.error = PeerLostError(self.peer, problem)

@@ -227,10 +227,10 @@ class SocketChannel(Channel):
         self._fail(error, first, first.blamed)
 
     def _fail(self, error: PeerError, link: PeerLink, blamed: int = 0) -> NoReturn:
-        teller = name_tag(link.peer)
+        teller, us = name_tag(link.peer), name_tag(self.name)
         if not self._closed.is_set():
             self._failure = error
-            tell_failure(self._links.values(), blamed or teller, teller)
+            tell_failure(self._links.values(), teller if blamed in (0, us) else blamed, teller)
             self._hang_up()
         raise error from None
 

@@ -87,7 +87,8 @@ bench-quick: setup
 	$(BIN)/python -m benchmarks.evidence run --quick
 	$(BIN)/python -m benchmarks.evidence show --quick
 
-# Nonsense from a peer with a good certificate, for as many seconds as are given.
+# Nonsense from a peer with a good certificate, for as many seconds as are given. For so many cases,
+# and docs/results/fuzz.json: python -m tests.fuzz --cases 10000000 --keep
 SECONDS ?= 300
 fuzz: setup
 	$(BIN)/python -m tests.fuzz --seconds $(SECONDS)

@@ -16,6 +16,7 @@ from benchmarks import (
     many_rows,
     masks,
     multiclass,
+    nonsense,
     options,
     profile_rows,
     same_tests,
@@ -87,6 +88,7 @@ def _programs(folder: Path) -> Iterator[str]:
         multiclass,
         secretflow,
         chaos,
+        nonsense,
         soak,
     )
     for program in programs:

@@ -1,65 +1,80 @@
-"""Send nonsense for a while; keep what should not have happened."""
+"""Send nonsense for a while, or so often; keep what should not have happened."""
 
 from __future__ import annotations
 
 import argparse
-import hashlib
-import json
 import random
+import secrets
 import sys
 import tempfile
 import time
-from collections import Counter
 from pathlib import Path
 
-from tests.federation.harness import run
-from tests.fuzz.readers import damage, misread, readers
-from tests.fuzz.sessions import Case, attack, federation
+from benchmarks.evidence.kept import Figures, keep, results
+from benchmarks.nonsense import NAME
 
-CORPUS = Path(__file__).parent / "corpus"
+from tests.fuzz.fuzzer import Fuzzer
+from tests.fuzz.sessions import peak
+from tests.fuzz.tally import CORPUS, Tally
+
+_TELL_SECONDS = 30.0
 
 
 def main() -> int:
     """Run for as long as was asked for; return 1 if anything was found."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--seconds", type=float, default=None, help="60, if nothing is said")
+    parser.add_argument("--cases", type=int, default=None, help="how many frames and messages")
     parser.add_argument("--seed", type=int, default=None, help="by default another every time")
+    parser.add_argument("--keep", action="store_true", help="write docs/results/fuzz.json")
     arguments = parser.parse_args()
-    chance = random.Random(arguments.seed)
-    until = time.monotonic() + arguments.seconds
-    tried: Counter[str] = Counter()
-    found: set[str] = set()
+    cases, seconds = arguments.cases, arguments.seconds
+    if cases is None and seconds is None:
+        seconds = 60.0
+    seed = secrets.randbits(32) if arguments.seed is None else arguments.seed
+    tally = Tally()
     with tempfile.TemporaryDirectory(prefix="privet-fuzz-") as folder:
-        home = Path(folder)
-        local, trained = federation(home / "sessions"), federation(home / "readers")
-        run(trained, "train").checked()
-        known = readers(trained, home)
-        while time.monotonic() < until:
-            for name, reader in known.items():
-                for _ in range(50):
-                    content = damage(chance, reader[0])
-                    tried[name] += 1
-                    problem = misread(reader, content)
-                    if problem is not None and f"{name} {problem}" not in found:
-                        found.add(f"{name} {problem}")
-                        _keep({"reader": name, "content": content.hex(), "problem": problem})
-            case = Case.draw(chance)
-            tried[f"{case.state}: {case.lie}"] += 1
-            if problems := attack(local, case):
-                found.add(str(case))
-                _keep({**case.record(), "problem": "; ".join(problems)})
-    for what, count in sorted(tried.items()):
-        print(f"{count:8,} {what}")  # noqa: T201
-    print(f"{len(found)} found" + (f"; they are in {CORPUS}" if found else ""))  # noqa: T201
-    return bool(found)
+        fuzzer = Fuzzer(Path(folder), random.Random(seed), tally)
+        started = told = time.monotonic()
+        while (seconds is None or time.monotonic() - started < seconds) and (
+            cases is None or tally.cases < cases
+        ):
+            fuzzer.round()
+            if time.monotonic() - told > _TELL_SECONDS:
+                told = time.monotonic()
+                say(f"{told - started:6.0f} s {tally.cases:12,} cases, {len(tally.found)} found")
+        taken = time.monotonic() - started
+    found = figures(tally, taken, seed)
+    for row in found["tried"]:
+        say(f"{row['cases']:12,} {row['kind']}: {row['what']}")
+    say(f"{tally.cases:12,} in {taken:.0f} s, seed {seed}; {len(tally.found)} found")
+    say("".join(f"{kind}: {problem}\n" for kind, problem in tally.found.items()) or str(CORPUS))
+    if arguments.keep:
+        given = " ".join(sys.argv[1:])
+        keep(results(quick=False) / f"{NAME}.json", found, f"python -m tests.fuzz {given}")
+    return bool(tally.found)
 
 
-def _keep(record: dict[str, object]) -> None:
-    """Put what was found into the corpus, where the tests will find it."""
-    text = json.dumps(record, indent=1) + "\n"
-    name = hashlib.sha256(text.encode()).hexdigest()[:12]
-    (CORPUS / f"{name}.json").write_text(text)
-    print(text)  # noqa: T201
+def figures(tally: Tally, seconds: float, seed: int) -> Figures:
+    """Return what is kept of all that was tried."""
+    rows = []
+    for name, count in sorted(tally.tried.items()):
+        kind, _, what = name.partition(": ")
+        rows.append({"kind": kind, "what": what, "cases": count})
+    return {
+        "seed": seed,
+        "seconds": round(seconds, 1),
+        "cases": tally.cases,
+        "tried": rows,
+        "files": dict(sorted(tally.aside.items())),
+        "found": tally.found,
+        "peak_mb": round(peak() / 1e6),
+    }
+
+
+def say(text: str) -> None:
+    """Tell whoever looks."""
+    print(text, flush=True)  # noqa: T201
 
 
 if __name__ == "__main__":

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import random
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+
+import numpy as np
 
 from privet.transport.frames import (
     ALIVE,
     FAILED,
     GOODBYE,
     HEADER_BYTES,
+    array_header,
     control_header,
     name_tag,
 )
@@ -27,7 +30,7 @@ def _flip(chance: random.Random, frame: bytes, start: int, end: int) -> bytes:
 
 
 def _of_header(chance: random.Random, frame: bytes) -> bytes:
-    return _flip(chance, frame, 0, HEADER_BYTES)
+    return _flip(chance, frame, 0, min(HEADER_BYTES, len(frame)))
 
 
 def _of_elements(chance: random.Random, frame: bytes) -> bytes:
@@ -58,3 +61,36 @@ LIES: dict[str, Lie] = {
     "nothing": lambda _, __: b"",
     "noise": lambda chance, frame: chance.randbytes(len(frame)),
 }
+
+
+def _largest(_: random.Random, frame: bytes) -> bytes:
+    return frame[:HEADER_BYTES] + b"\xff" * (len(frame) - HEADER_BYTES)
+
+
+LIES["the largest elements"] = _largest
+_ALL = list(LIES.values())
+_OTHER = np.arange(6, dtype=np.uint16)
+_BESIDE = [
+    control_header(ALIVE),
+    control_header(GOODBYE),
+    control_header(FAILED, name_tag("dealer")),
+    control_header(FAILED),
+    *(array_header(_OTHER, n, 7, stream) + _OTHER.tobytes() for n, stream in ((0, 0), (0, 2))),
+]
+"""Good frames, wherever they come."""
+
+
+def utterance(chance: random.Random, due: Sequence[bytes]) -> bytes:
+    """Return several frames, good and bad: those that are due, others between, and a lie or more.
+
+    Most are short: what comes after the first lie is seldom read.
+    """
+    draw = chance.random
+    frames = list(due)
+    while draw() < 0.4:
+        frames.insert(int((len(frames) + 1) * draw()), _BESIDE[int(len(_BESIDE) * draw())])
+    for _ in range(1 if draw() < 0.8 else 2):
+        at = int(len(frames) * draw())
+        if frames[at]:
+            frames[at] = _ALL[int(len(_ALL) * draw())](chance, frames[at])
+    return b"".join(frames)

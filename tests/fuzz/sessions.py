@@ -18,6 +18,7 @@ import numpy as np
 
 from privet.errors import PrivetError
 from privet.federation import session
+from privet.federation.request_queue import RequestQueue
 from privet.files.contacts import parse_address
 from privet.files.job import Job
 from privet.laboratory.local_federation import LocalFederation
@@ -27,16 +28,29 @@ from privet.transport.identity import load_identity
 from privet.transport.link import PeerLink
 from privet.transport.mesh import connect, listen
 from privet.transport.sockets import SocketChannel
-from tests.federation.harness import prepare, run
+from tests.federation.harness import Run, prepare, run
 from tests.fuzz.lies import LIES
 
-STATES = ("gathering", "agreement", "set-up", "level", "goodbye")
+STATES = ("gathering", "agreement", "set-up", "level", "goodbye", "service")
 MOST_GROWTH = 256e6
 """Bytes by which all members together may grow for a lie."""
-_UNSEEN = "flipped bits of the elements"
+_UNSEEN = ("flipped bits of the elements", "the largest elements")
 """A wrong share of the right size is not seen to be one, only what comes of it."""
-_LATER = 1.0
+_LATER = 0.5
 """Seconds that a liar stays after its lie, to see what comes of it."""
+
+_FRAMES = {"gathering": 0, "goodbye": 0, "agreement": 5, "service": 12}
+"""The last frame of a member's in a state that may be a lie, if it is not the usual one."""
+_ASKED = 4
+"""How many batches are asked for, one after the other, of a service."""
+
+
+@dataclass(frozen=True)
+class Victims:
+    """Whom is lied to: a federation that trains, and one that has trained and serves."""
+
+    training: LocalFederation
+    serving: LocalFederation
 
 
 @dataclass(frozen=True)
@@ -54,7 +68,7 @@ class Case:
     def draw(cls, chance: random.Random) -> Case:
         """Return any."""
         state = chance.choice(STATES)
-        nth = chance.randint(0, {"gathering": 0, "goodbye": 0, "agreement": 5}.get(state, 30))
+        nth = chance.randint(0, _FRAMES.get(state, 30))
         liar = chance.choice(["bank", "shop", "dealer"])
         return cls(liar, state, nth, chance.choice(list(LIES)), chance.getrandbits(32))
 
@@ -82,6 +96,8 @@ class LyingChannel(SocketChannel):
         where = self.where()
         if where == "agreement":
             return "agreement"
+        if where.startswith("serve"):
+            return "service"
         return "level" if "level" in where else "set-up"
 
     def _send(self, link: PeerLink, array: Array, tag: int, stream: int = 0) -> None:
@@ -108,41 +124,79 @@ class LyingChannel(SocketChannel):
         raise LiarError
 
 
-def attack(local: LocalFederation, case: Case) -> list[str]:
+def attack(victims: Victims, case: Case) -> list[str]:
     """Let a federation suffer a lie; return what went wrong, if anything did."""
-    before = _peak()
-    for name in local.names:
-        shutil.rmtree(local.part(name).parent, ignore_errors=True)
-    if case.state == "gathering":
-        errors, results = _gather(local, case)
-    else:
-        errors, results = _train(local, case)
+    before = peak()
+    local = victims.training
+    try:
+        if case.state == "service":
+            errors, results = _serve(victims.serving, case)
+        else:
+            for name in local.names:
+                shutil.rmtree(local.part(name).parent, ignore_errors=True)
+            errors, results = (_gather if case.state == "gathering" else _train)(local, case)
+    except AssertionError as hanging:
+        return [str(hanging)]
     problems = []
     for name, error in errors.items():
         if name == case.liar:
             continue
         if not isinstance(error, PrivetError):
             problems.append(f"{name}: {error!r} is none of our errors")
-        elif case.state != "gathering" and case.liar not in str(error) and case.lie != _UNSEEN:
+        elif case.state != "gathering" and case.liar not in str(error) and case.lie not in _UNSEEN:
             problems.append(f"{name}: does not name {case.liar}: {error}")
     if not errors and case.liar not in results:
         problems.append("nobody noticed anything, and the liar is gone")
-    if (growth := _peak() - before) > MOST_GROWTH:
+    if (growth := peak() - before) > MOST_GROWTH:
         problems.append(f"memory grew by {growth / 1e6:.0f} MB")
     return problems
 
 
-def _train(local: LocalFederation, case: Case) -> tuple[dict[str, BaseException], dict[str, Any]]:
+Outcome = tuple[dict[str, BaseException], dict[str, Any]]
+"""Errors and results, by who has them."""
+
+
+def _lying(case: Case) -> Any:
     def channel(name: str, links: Mapping[str, PeerLink]) -> SocketChannel:
         lies = name == case.liar
         return LyingChannel(name, links, case) if lies else SocketChannel(name, links)
 
-    with mock.patch.object(session, "SocketChannel", channel):
+    return mock.patch.object(session, "SocketChannel", channel)
+
+
+def _train(local: LocalFederation, case: Case) -> Outcome:
+    with _lying(case):
         found = run(local, "train", wait=20.0)
     return found.errors, found.results
 
 
-def _gather(local: LocalFederation, case: Case) -> tuple[dict[str, BaseException], dict[str, Any]]:
+def _serve(local: LocalFederation, case: Case) -> Outcome:
+    """Ask a service for some batches, in one of which somebody lies."""
+    queue = RequestQueue()
+    outcome: list[Run] = []
+
+    def serve() -> None:
+        try:
+            outcome.append(run(local, "serve", queue=queue, wait=20.0))
+        finally:
+            queue.close("everybody has ended")
+
+    with _lying(case):
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        # Those who meet again after a failure would serve on: here everybody ends.
+        while queue.status == "waiting" and not outcome:
+            time.sleep(0.01)
+        for number in range(_ASKED):
+            if queue.ask([f"1-{number}", "1-7", "moon"]).refused is not None:
+                break
+        queue.close("all was asked for")
+        thread.join(60)
+    assert outcome, "a role hangs"
+    return outcome[0].errors, outcome[0].results
+
+
+def _gather(local: LocalFederation, case: Case) -> Outcome:
     """Lie to bank, or as bank to the dealer, while shop is missing."""
     liar = case.liar if case.liar in ("bank", "dealer") else "dealer"
     told = "dealer" if liar == "bank" else "bank"
@@ -167,11 +221,14 @@ def _gather(local: LocalFederation, case: Case) -> tuple[dict[str, BaseException
     return {case.liar: LiarError(), **errors}, {}
 
 
-def _peak() -> float:
+def peak() -> float:
+    """Return how much memory this process has had at most, in bytes."""
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
-def federation(folder: Path) -> LocalFederation:
-    """Return the federation that is lied to."""
-    return prepare(folder, tables=1)
+def victims(folder: Path) -> Victims:
+    """Return whom is lied to."""
+    serving = prepare(folder / "serving", tables=1)
+    run(serving, "train").checked()
+    return Victims(prepare(folder / "training", tables=1), serving)

@@ -191,6 +191,11 @@ def test_only_the_key_itself_renews(tmp_path: Path) -> None:
         changed = bytearray(renewed.shown)
         changed[place] ^= 1
         assert vouched_for(bytes(changed), ann.fingerprint) is None
+    # A version that there is not, which no other error tells.
+    later = renewed.current.replace(b"\xa0\x03\x02\x01\x02", b"\xa0\x03\x02\x01\x12", 1)
+    assert later != renewed.current
+    assert vouched_for(later + ann.certificate, ann.fingerprint) is None
+    assert not has_signed(later, bytes(SIGNATURE_BYTES), b"words")
     assert vouched_for(b"", ann.fingerprint) is None
     for nonsense in (b"\x30", b"\x30\x82", b"\x30\x82\xff\xff", b"\x30\x81" * 9, bytes(300)):
         assert vouched_for(nonsense, ann.fingerprint) is None

@@ -6,10 +6,12 @@ thresholds and names of categories: these are the participant's own, and the wor
 
 from __future__ import annotations
 
-from typing import Any, Literal
+import math
+from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import Field
+from pydantic import AfterValidator, Field, model_validator
+from typing_extensions import Self
 
 from privet.arrays import IndexArray
 from privet.boosting.federation import Federation
@@ -17,12 +19,28 @@ from privet.boosting.inference import Query
 from privet.boosting.model import Feature
 from privet.boosting.part import LabelUnit
 from privet.config import Checked
+from privet.errors import PeerMisbehavedError
 from privet.federation.agreement import Agreement
 from privet.files.job import Job
 from privet.terms.plan import Plan
 from privet.terms.shards import cut_rows
 from privet.transport.channel import Channel, Expected
 from privet.transport.mesh import Member
+
+
+def _number(text: str) -> str:
+    """Refuse what is no finite number in hexadecimal."""
+    try:
+        good = math.isfinite(float.fromhex(text))
+    except OverflowError:
+        good = False
+    if not good:
+        raise ValueError("no number of floating point")
+    return text
+
+
+_Number = Annotated[str, AfterValidator(_number)]
+_Count = Annotated[int, Field(ge=0, lt=1 << 31)]
 
 
 class Place(Checked):
@@ -41,13 +59,13 @@ class Brief(Checked):
     """Whose worker it is: a participant's, or a dealer's."""
     group: dict[str, Place]
     """The workers of the same shard, by whose they are, in the order of the job."""
-    session: str
-    samples: int
+    session: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+    samples: _Count
     features: list[tuple[str, str]]
     """Names and owners; a dealer's worker knows no names."""
-    cut_counts: list[int] | None
-    monotone: list[int] | None
-    tables: int
+    cut_counts: list[Annotated[int, Field(ge=0, le=255)]] | None
+    monotone: list[Annotated[int, Field(ge=-1, le=1)]] | None
+    tables: _Count
     """How many are trained already."""
     run: str
     """In which run they were, or this run's name."""
@@ -56,8 +74,8 @@ class Brief(Checked):
     """Where checkpoints are kept."""
     data: str = ""
     """The digest of the participant's whole data."""
-    start: list[str] = Field(default_factory=list)
-    scale: str = ""
+    start: list[_Number] = Field(default_factory=list)
+    scale: _Number | Literal[""] = ""
     """The label's unit, at its holder: floating-point numbers in hexadecimal, so that none is
     rounded."""
     learned: dict[str, Any] = Field(default_factory=dict)
@@ -69,8 +87,21 @@ class Brief(Checked):
     command: Literal["train", "predict", "serve"] = "train"
     model: str = ""
     """Where the participant's part of a model is that is to predict."""
-    model_tables: int = 0
+    model_tables: _Count = 0
     """How many tables that has."""
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        """Refuse features of strangers, and more or less told of features than there are."""
+        job = Job.parse(self.job)
+        if self.name not in (*job.names, *job.dealer_names):
+            raise ValueError(f"name: {self.name!r} has no part in the job")
+        if any(owner not in job.names for _, owner in self.features):
+            raise ValueError("features: one is of nobody in the job")
+        for told in (self.cut_counts, self.monotone):
+            if told is not None and len(told) != len(self.features):
+                raise ValueError(f"features: there are {len(self.features)}, {len(told)} are told")
+        return self
 
     @classmethod
     def of(cls, job: Job, agreement: Agreement, name: str, **values: Any) -> Brief:
@@ -131,8 +162,10 @@ def send_rows(channel: Channel, worker: str, rows: IndexArray | None) -> None:
     channel.send(worker, numbers)
 
 
-def receive_rows(channel: Channel, head: str) -> IndexArray:
-    """Return which rows of the table are ours."""
+def receive_rows(channel: Channel, head: str, most: int) -> IndexArray:
+    """Return which rows of the table are ours: at most so many."""
     (count,) = channel.receive(head, Expected(np.dtype(np.uint64), (1,)))
+    if count > most:
+        raise PeerMisbehavedError(head, f"announced {count} rows of {most}")
     rows = channel.receive(head, Expected(np.dtype(np.uint64), (int(count),)))
     return rows.astype(np.intp)

@@ -166,7 +166,7 @@ def _swap_places(channel: Channel, seat: Seat, own: list[Place]) -> list[dict[st
     for peer, message in received.items():
         try:
             places = [Place.model_validate(each) for each in json.loads(message)]
-        except (ValueError, TypeError):
+        except (ValueError, TypeError, RecursionError):
             raise PeerMisbehavedError(peer, "stated workers that are none") from None
         if len(places) != len(own):
             raise PeerMisbehavedError(peer, f"stated {len(places)} workers for {len(own)} shards")

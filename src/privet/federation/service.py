@@ -63,6 +63,9 @@ class DealerOfService:
                 self._on_call.look()
                 if found := re.fullmatch(SWITCH + rb"([0-9]{1,6}),([0-9]{1,6})", message):
                     self._tables, self._n_features = int(found[1]), int(found[2])
+                    if not 0 < self._tables <= self._job.hyper_parameters().tables:
+                        problem = f"has a model of {self._tables} tables, which the job has not"
+                        raise PeerMisbehavedError(recipient, problem)
                     tell_unit(runtime, self._job.query(0, self._tables), None)
                     continue
                 if not re.fullmatch(rb"[pe][0-9]{1,7}", message):

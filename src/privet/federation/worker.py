@@ -67,7 +67,7 @@ def work(summons: Summons, load: Load) -> None:
         place = Place(host=summons.advertise or socket.getfqdn(), port=port)
         messages.send(link, [HEAD], place.model_dump_json().encode())
         brief = parse(Brief, HEAD, messages.receive(link, HEAD))
-        rows = receive_rows(link, HEAD)
+        rows = receive_rows(link, HEAD, brief.samples)
         orders = Worker(link, HEAD)
         where: list[Runtime] = []
         try:

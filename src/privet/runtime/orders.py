@@ -15,11 +15,14 @@ import json
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Annotated
 
 import numpy as np
+from pydantic import Field, ValidationError
 
 from privet.arithmetic.rings import integers_modulo
 from privet.arithmetic.shares import Elements, Share
+from privet.config import Checked
 from privet.errors import (
     CorrelationError,
     DataError,
@@ -57,6 +60,25 @@ _OWN = {
 }
 _PEERS = {kind.__name__: kind for kind in (PeerLostError, PeerSilentError, PeerMisbehavedError)}
 """What goes wrong at a worker goes wrong at its head, and is said so."""
+_NONE = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
+"""What reading something raises that is not what it should be."""
+_MOST_BYTES = 1 << 34
+"""Of one share: more is not waited for, as its memory could not be had."""
+
+
+class _Told(Checked):
+    """An order as it is sent; the elements of shares that the worker is to know follow."""
+
+    order: str
+    numbers: list[Annotated[int, Field(ge=-(1 << 63), lt=1 << 63)]]
+    shares: list[
+        tuple[
+            Annotated[int, Field(ge=1, le=64)],
+            Annotated[list[Annotated[int, Field(ge=0)]], Field(max_length=8)],
+            bool,
+        ]
+    ]
+    """The bits of a ring, a shape, and whether the elements follow."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -128,7 +150,7 @@ class Head:
         self.answer([])
         try:
             return Meter.unpacked(json.loads(messages.receive(self.channel, self._worker)))
-        except (ValueError, KeyError, TypeError, AttributeError):
+        except _NONE:
             raise PeerMisbehavedError(self._worker, "has no meter") from None
 
     def _reason(self) -> PrivetError:
@@ -137,7 +159,7 @@ class Head:
         try:
             told = {key: str(value) for key, value in json.loads(content).items()}
             kind, peer, problem, step = (told[k] for k in ("kind", "peer", "problem", "step"))
-        except (ValueError, KeyError, AttributeError):
+        except _NONE:
             return PeerMisbehavedError(self._worker, "failed, and did not say how")
         error: PrivetError
         if kind in _OWN:
@@ -176,20 +198,22 @@ class Worker:
     def next(self) -> Order:
         """Wait for something to do."""
         try:
-            told = json.loads(messages.receive(self.channel, self._head))
-            name, numbers = str(told["order"]), tuple(int(k) for k in told["numbers"])
-            kinds = [(integers_modulo(bits), tuple(n), known) for bits, n, known in told["shares"]]
-        except (ValueError, KeyError, TypeError, AssertionError):
+            told = _Told.model_validate_json(messages.receive(self.channel, self._head))
+        except ValidationError:
             raise PeerMisbehavedError(self._head, "gave an order that is none") from None
         shares = []
-        for ring, shape, known in kinds:
+        for bits, lengths, known in told.shares:
+            ring, shape = integers_modulo(bits), tuple(lengths)
             if not known:
                 shares.append(Share.unknown(shape, ring))
                 continue
             letter = Letter.of(ring, shape)
+            if letter.nbytes > _MOST_BYTES:
+                problem = f"gave an order with a share of {letter.nbytes} bytes: too many"
+                raise PeerMisbehavedError(self._head, problem)
             (part,) = letter.read(self.channel.receive(self._head, letter.kind))
             shares.append(Share(part.reshape(shape), ring))
-        return Order(name, numbers, tuple(shares))
+        return Order(told.order, tuple(told.numbers), tuple(shares))
 
     def done(self, shares: Sequence[Share] = ()) -> None:
         """Say that an order was carried out, and send what was asked for."""

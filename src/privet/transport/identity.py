@@ -29,7 +29,9 @@ from privet.errors import UnavailableError
 SIGNATURE_BYTES = 64
 _MOST_BYTES = 1 << 20
 # What reading a file and then its content raises; a TypeError is for a key with a password.
-_UNREADABLE = (OSError, ValueError, TypeError, UnsupportedAlgorithm)
+_UNREADABLE = (OSError, ValueError, TypeError, UnsupportedAlgorithm, x509.InvalidVersion)
+# What a certificate of a stranger raises that is none, or is not what it says.
+_UNTRUE = (ValueError, TypeError, UnsupportedAlgorithm, InvalidSignature, x509.InvalidVersion)
 
 
 @dataclass(frozen=True)
@@ -118,7 +120,7 @@ def vouched_for(shown: bytes, fingerprint: str) -> bytes | None:
         if renewed.public_key() != first.public_key() or renewed.subject != first.subject:
             return None
         renewed.verify_directly_issued_by(renewed)
-    except (ValueError, TypeError, UnsupportedAlgorithm, InvalidSignature):
+    except _UNTRUE:
         return None
     return current
 
@@ -141,7 +143,7 @@ def has_signed(certificate: bytes, signature: bytes, content: bytes) -> bool:
         if not isinstance(key, ed25519.Ed25519PublicKey):
             return False
         key.verify(signature, content)
-    except (ValueError, UnsupportedAlgorithm, InvalidSignature):
+    except _UNTRUE:
         return False
     return True
 

@@ -36,6 +36,9 @@ _WOULD_BLOCK = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 OVERHEAD = 512
 # So many bytes of elements leave in one write with their header, which TLS makes one full record.
 _WITH_HEADER = (1 << 14) - HEADER_BYTES
+# While a thread waits for what comes on its stream, the others' are read, too: so many bytes are
+# more than anybody sends ahead who means well.
+MOST_AHEAD = 1 << 32
 # How much is read from one peer before the others get their turn.
 _READ_QUOTA = 1 << 22
 
@@ -168,6 +171,8 @@ class PeerLink:
         elif header.kind != ALIVE:
             self.inbox[header.stream].append((header, array))
             self.inbox_bytes += array.nbytes + OVERHEAD
+            if self.inbox_bytes > MOST_AHEAD:
+                raise FrameError(f"{self.inbox_bytes} bytes that nobody waits for")
 
     def take_out(self, stream: int) -> Array:
         """Return the first array that came on a stream."""
@@ -196,8 +201,8 @@ class PeerLink:
 
     def hear_of_failure(self, tag: int) -> None:
         """Take note that the peer ends, and whom it blames for that."""
-        self.blamed = tag
-        self.doubt = Doubt.BLAMES if tag else Doubt.ITS_OWN
+        self.blamed = tag if tag in self.names else 0  # whom nobody knows it may have made up
+        self.doubt = Doubt.BLAMES if self.blamed else Doubt.ITS_OWN
         lost = self.names.get(tag, "one whom we do not know")
         problem = f"gave up, having lost {lost}" if tag else "ended with an error of its own"
         self.error = PeerLostError(self.peer, problem)

@@ -205,7 +205,7 @@ class SocketChannel(Channel):
         while not ready():
             if self._closed.is_set():
                 self._refuse(None)
-            self._pump(pause)
+            self._pump(0 if suspects(self._links.values()) else pause)
             if ready():
                 return
             blame_missing(due, started, self.deadline, sending=expected is None)
@@ -227,10 +227,10 @@ class SocketChannel(Channel):
         self._fail(error, first, first.blamed)
 
     def _fail(self, error: PeerError, link: PeerLink, blamed: int = 0) -> NoReturn:
-        teller = name_tag(link.peer)
+        teller, us = name_tag(link.peer), name_tag(self.name)
         if not self._closed.is_set():
             self._failure = error
-            tell_failure(self._links.values(), blamed or teller, teller)
+            tell_failure(self._links.values(), teller if blamed in (0, us) else blamed, teller)
             self._hang_up()
         raise error from None
 

@@ -1,0 +1,108 @@
+"""Readers of what members of a service send each other between batches."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, cast
+from unittest import mock
+
+import numpy as np
+
+from privet.federation import service
+from privet.federation.on_call import NOBODY
+from privet.federation.request_queue import Request, RequestQueue
+from privet.federation.served_model import ServedModel
+from privet.federation.service import DealerOfService
+from privet.federation.serving import Service, ServiceByIds, ServiceByPositions
+from privet.files.job import Job
+from privet.files.part_file import load_part
+from privet.files.party_file import PartyFile
+from privet.laboratory.local_federation import LocalFederation
+from privet.transport.channel import Channel
+from privet.transport.messages import pack
+from tests.fuzz.readers import Reader
+from tests.fuzz.script import Scripted
+from tests.fuzz.stated import of_message
+
+_IDS = ["1-0", "1-7"]
+
+
+def readers(local: LocalFederation, job: Job) -> dict[str, Reader]:
+    """Return them: what shop, who receives predictions, asks of bank and of the dealer."""
+    explained = Job.parse({**job.model_dump(), "explain": "feature"})
+    models = {name: _model(local, job, name) for name in local.names}
+
+    def follow(kind: type[Service], job: Job) -> Callable[[Channel], object]:
+        def read(channel: Channel) -> object:
+            bank = kind(models["bank"], job, channel, lambda: models["bank"], None)
+            cast("Any", bank)._predict = _nothing
+            cast("Any", bank)._adopt = _nothing
+            return bank._follow()
+
+        return read
+
+    runtime = cast(
+        "Any",
+        SimpleNamespace(step=lambda _: contextlib.nullcontext(), leave_for_good=_nothing),
+    )
+
+    def deal(channel: Channel) -> object:
+        with mock.patch.multiple(service, tell_unit=_nothing, answer=_nothing):
+            return DealerOfService(explained, channel, 5, 1, NOBODY)(runtime, None)
+
+    name = models["bank"].name.encode()
+    asked = [b"stop", b"m" + name, b"n" + name, b"m", b"e", b"p"]
+    positions = np.array([1, 2, 39], dtype="<u4").tobytes()
+    by_ids, by_positions = [b"p" + pack(_IDS), *asked], [b"p" + positions, *asked]
+    return {
+        "requests by ids": Reader(
+            by_ids, of_message(follow(ServiceByIds, job), "bank", "shop"), "shop", share=2
+        ),
+        "requests to explain": Reader(
+            [b"e" + pack(_IDS), *by_ids],
+            of_message(follow(ServiceByIds, explained), "bank", "shop"),
+            "shop",
+        ),
+        "requests by positions": Reader(
+            by_positions,
+            of_message(follow(ServiceByPositions, job), "bank", "shop"),
+            "shop",
+            share=2,
+        ),
+        "requests to the dealer": Reader(
+            [b"p2", b"e7", b"p0", b"n1,5", b"p9999999", b"stop"],
+            of_message(deal, "dealer", "shop", b"stop"),
+            "shop",
+        ),
+        "ids that somebody has": Reader(
+            [b"\x01\x01\x01\x00"], lambda c: _lead(models["shop"], job, c), size=4
+        ),
+    }
+
+
+def _model(local: LocalFederation, job: Job, name: str) -> ServedModel:
+    party = PartyFile.load(local.folder / name / "party.toml")
+    file = load_part(local.part(name))
+    table = local.folder / name / "train.csv"
+    return ServedModel(file, party.read_new_rows(job, file.encoders, table))
+
+
+def _nothing(*_: object) -> None:
+    """Compute nothing: what was read is all that matters."""
+
+
+def _lead(model: ServedModel, job: Job, content: bytes) -> object:
+    """Read, as who receives predictions, which of four ids bank says that it has."""
+    told = np.frombuffer(content, dtype=np.uint8)
+    channel = Scripted("shop", {"bank": [told], "dealer": []})
+    queue = RequestQueue()
+    queue.open(["bank", "dealer"])
+    queue.submit(Request([*_IDS, "1-3", "moon"]))
+    shop = ServiceByIds(model, job, channel, lambda: model, queue)
+    cast("Any", shop)._predict = lambda columns, _: np.zeros(columns.shape[1])
+    cast("Any", shop)._classes = ("0", "1")
+    cast("Any", shop)._runtime = SimpleNamespace(meter=mock.MagicMock())
+    cast("Any", shop)._answer = _nothing
+    return shop._lead()

@@ -1,0 +1,133 @@
+"""Readers of what heads tell each other of their workers, and heads and workers each other."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+
+from privet.arithmetic.rings import Z32, Z64
+from privet.arithmetic.shares import Elements
+from privet.boosting.model import Feature
+from privet.federation.agreement import Agreement
+from privet.federation.brief import Brief, Place, receive_rows, unit_fields
+from privet.federation.crew import _swap_places
+from privet.federation.differences import parse
+from privet.federation.summons import HEAD
+from privet.files.job import Job
+from privet.files.part_file import load_part
+from privet.laboratory.local_federation import LocalFederation
+from privet.runtime.meter import Meter, Traffic
+from privet.runtime.orders import Head, Worker
+from privet.transport.channel import Array, Channel
+from tests.fuzz.readers import Reader
+from tests.fuzz.script import Scripted, message
+from tests.fuzz.stated import of_message
+
+_WORKER = "worker1"
+_DONE, _FAILED = (np.array([status], dtype=np.uint8) for status in (0, 1))
+_MOST_SAMPLES = 1 << 24
+_DUE = [Elements.unknown((2, 3), Z64), Elements.unknown((4,), Z32)]
+
+
+def readers(local: LocalFederation, job: Job) -> dict[str, Reader]:
+    """Return them, for a job of two shards."""
+    job = Job.parse({**job.model_dump(), "shards": 2})
+    places = [Place(host="localhost", port=port, fingerprint="ab" * 32) for port in (5, 6)]
+    stated = json.dumps([place.model_dump() for place in places]).encode()
+    seat = cast("Any", SimpleNamespace(job=job, name="shop"))
+
+    def swap(content: bytes) -> object:
+        said = {"bank": message(content), "dealer": message(stated)}
+        return _swap_places(Scripted("shop", said), seat, places)
+
+    def rows(content: bytes) -> object:
+        count = np.frombuffer(content[:8], dtype=np.uint64)
+        return receive_rows(Scripted(_WORKER, {HEAD: [count]}), HEAD, 40)
+
+    brief = _brief(local, job, places).model_dump_json().encode()
+    return {
+        "places of workers": Reader([stated], swap, "bank", share=3),
+        "place of a worker": Reader(
+            [places[0].model_dump_json().encode()],
+            lambda content: parse(Place, _WORKER, content),
+            _WORKER,
+        ),
+        "briefs": Reader([brief], _read_brief),
+        "numbers of rows": Reader([np.uint64(40).tobytes()], rows, HEAD, size=8),
+        **_of_orders(),
+    }
+
+
+def _brief(local: LocalFederation, job: Job, places: list[Place]) -> Brief:
+    part = load_part(local.part("shop")).part
+    agreement = Agreement(
+        command="train",
+        run="ab" * 32,
+        samples=40,
+        features=tuple(Feature(f.name, f.owner) for f in part.features),
+        cut_counts=(7,) * len(part.features),
+        monotone=None,
+        stage=(0, ""),
+        ended=False,
+        tables=1,
+        dealings={},
+    )
+    group = dict(zip(("bank", "shop"), places, strict=True))
+    return Brief.of(
+        job, agreement, "shop", group=group, session="ab" * 32, **unit_fields(part.unit)
+    )
+
+
+def _read_brief(content: bytes) -> object:
+    """Read what a worker reads of its brief before it meets anybody."""
+    brief = parse(Brief, HEAD, content)
+    # To plan for many rows takes memory by their number, as the rows themselves do.
+    plan = brief.training() if brief.samples < _MOST_SAMPLES else None
+    return brief.members(), bytes.fromhex(brief.session), plan, brief.unit()
+
+
+def _of_orders() -> dict[str, Reader]:
+    shares = [[64, [2, 3], True], [36, [4], True], [1, [2], False]]
+    order = {"order": "sums", "numbers": [1, 2], "shares": shares}
+    meter = Meter()
+    meter.online["table 1"] = Traffic(1, 2, 3, 4)
+    reason = {"kind": "PeerLostError", "peer": "bank", "problem": "has gone", "step": "table 1"}
+
+    def head(*said: Array) -> Head:
+        return Head(Scripted(HEAD, {_WORKER: said}), _WORKER, 0)
+
+    def next_order(channel: Channel) -> object:
+        return Worker(channel, HEAD).next()
+
+    def answered(content: bytes) -> object:
+        status = np.frombuffer(content[:1], dtype=np.uint8)
+        shares = np.frombuffer(content[1:49], dtype=np.uint64)
+        more = np.frombuffer(content[49:], dtype=np.uint32)
+        return head(status, shares, more).answer(_DUE)
+
+    def failed(content: bytes) -> object:
+        return head(_FAILED, *message(content)).answer([])
+
+    def noticed(content: bytes) -> object:
+        found = head(*message(content)).failure()
+        assert found is not None
+        raise found
+
+    sample = json.dumps(reason).encode()
+    return {
+        "orders": Reader(
+            [json.dumps(order).encode()], of_message(next_order, _WORKER, HEAD), HEAD, share=4
+        ),
+        "answers of workers": Reader([bytes(65)], answered, size=65),
+        "meters": Reader(
+            [json.dumps(meter.packed()).encode()],
+            lambda content: head(_DONE, *message(content)).metered(),
+            _WORKER,
+            share=2,
+        ),
+        "failures of workers": Reader([sample], failed, share=2),
+        "failures that are noticed": Reader([sample], noticed, share=2),
+    }

@@ -7,7 +7,7 @@ import os
 import random
 import signal
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
 
@@ -48,6 +48,11 @@ class Strike:
     def heads(self) -> tuple[str, ...]:
         """The roles who are hit, or whose workers are."""
         return tuple(victim.removesuffix(WORKERS) for victim in self.victims)
+
+    @property
+    def late(self) -> bool:
+        """Whether all may be done before somebody is missed."""
+        return self.phase in ("end", "prediction")
 
     @property
     def verb(self) -> str:
@@ -117,6 +122,11 @@ def _signal(processes: Iterable[int], number: signal.Signals) -> None:
             os.kill(process, number)
 
 
+def all_is_done(running: Mapping[str, Watched]) -> bool:
+    """Tell whether everybody has ended well, whatever was done to some."""
+    return all(watched.code == 0 for watched in running.values())
+
+
 def check_ends(
     strike: Strike, running: dict[str, Watched], struck: float, workers: list[int]
 ) -> list[str]:
@@ -128,7 +138,8 @@ def check_ends(
     victims = [running[name] for name in strike.victims if name in running]
     problems += _check_time(victims, time.monotonic(), LATEST)
     problems += _check_gone(workers)
-    late = strike.phase in ("end", "prediction")
+    # A dealer runs ahead, and may have dealt all that there is when it is hit.
+    late = strike.late or all_is_done(running)
     for watched in others:
         if watched.code == 7:
             problems += _check_blame(strike, watched)

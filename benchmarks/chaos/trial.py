@@ -16,6 +16,7 @@ from benchmarks.chaos.strike import (
     PATIENCE,
     PHASES,
     Strike,
+    all_is_done,
     check_ends,
     check_gathering,
     check_logs,
@@ -86,6 +87,7 @@ class Trial:
                 )
             else:
                 outcome.problems += check_ends(strike, running, struck, workers)
+                outcome.missed = not strike.late and all_is_done(running)
             outcome.seconds = time.monotonic() - struck
         done = self._common_stage()
         if strike.phase in ("tables", "end") and done < strike.table - 1:

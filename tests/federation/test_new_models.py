@@ -137,12 +137,12 @@ def test_a_dealer_is_told_two_numbers_of_a_new_model(model: ServedModel, message
 
 
 @pytest.mark.parametrize("tables", [0, 999_999])
-def test_a_dealer_deals_for_no_more_tables_than_the_job_has(
+def test_a_dealer_deals_for_no_more_tables_than_there_can_be(
     model: ServedModel, tables: int
 ) -> None:
     job, channels = model.file.job, memory_channels(["bank", "shop", "dealer"])
     dealer = DealerOfService(job, channels["dealer"], 5, 1)
     send(channels["shop"], ["dealer"], SWITCH + b"%d,5" % tables)
     counter: Any = Counter(2)
-    with pytest.raises(PeerMisbehavedError, match=f"a model of {tables} tables, which the job has"):
+    with pytest.raises(PeerMisbehavedError, match=f"a model of {tables} tables: there is none"):
         dealer(counter, None)

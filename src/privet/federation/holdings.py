@@ -15,6 +15,7 @@ from privet.files.job import Job
 from privet.files.records import Name
 from privet.terms.cuts import check_told
 from privet.terms.monotone import Monotone
+from privet.terms.params import MOST_TABLES
 
 
 class Holding(Checked):
@@ -88,7 +89,7 @@ def tables_of(job: Job, command: str, participants: Sequence[Holding]) -> int:
     tables = participants[0].tables
     if command == "train":
         return 0
-    if tables is None or tables > job.hyper_parameters().tables:
+    if tables is None or tables > MOST_TABLES:
         raise PeerMisbehavedError(job.names[0], "stated no number of tables that there can be")
     return tables
 

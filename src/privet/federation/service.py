@@ -13,6 +13,7 @@ from privet.federation.agreement import NOT_AGREED
 from privet.federation.on_call import NOBODY, OnCall
 from privet.files.job import Job
 from privet.runtime.dealer import Dealer
+from privet.terms.params import MOST_TABLES
 from privet.transport.channel import Channel
 from privet.transport.messages import receive
 
@@ -63,8 +64,8 @@ class DealerOfService:
                 self._on_call.look()
                 if found := re.fullmatch(SWITCH + rb"([0-9]{1,6}),([0-9]{1,6})", message):
                     self._tables, self._n_features = int(found[1]), int(found[2])
-                    if not 0 < self._tables <= self._job.hyper_parameters().tables:
-                        problem = f"has a model of {self._tables} tables, which the job has not"
+                    if not 0 < self._tables <= MOST_TABLES:
+                        problem = f"has a model of {self._tables} tables: there is none"
                         raise PeerMisbehavedError(recipient, problem)
                     tell_unit(runtime, self._job.query(0, self._tables), None)
                     continue

@@ -43,11 +43,10 @@ from privet.files.shard_scores import KIND, ShardScores, shard_path
 from privet.files.streams import Column, Columns, batch_of, parse, read_sealed, seal, start_of
 from privet.files.tables import (
     MOST_OUTPUTS,
-    MOST_TABLES,
     read_part,
     table_bytes,
 )
-from privet.terms.params import Params
+from privet.terms.params import MOST_TABLES, Params, Tables
 
 FORMAT: Final = "privet-checkpoint"
 STAGES = 3
@@ -70,7 +69,7 @@ class _StageHeader(Checked):
     data: Name
     """The digest of the participant's own data."""
     run: Digest
-    tables: Annotated[int, Field(ge=1, le=MOST_TABLES)]
+    tables: Tables
     tables_bytes: Annotated[int, Field(ge=1)]
     """How much of the run's tables these are."""
     tables_digest: Digest

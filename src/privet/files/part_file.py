@@ -23,12 +23,12 @@ from privet.files.records import EncoderRecord, Name, Text
 from privet.files.streams import read_sealed, seal, start_of
 from privet.files.tables import (
     MOST_OUTPUTS,
-    MOST_TABLES,
     PartHeader,
     read_part,
     table_bytes,
     write_tables,
 )
+from privet.terms.params import Tables
 
 FORMAT: Final = "privet-part"
 VERSION = 5
@@ -41,7 +41,7 @@ class _FileHeader(Checked):
     job: dict[str, Any]
     data: Name
     run: Name
-    tables: Annotated[int, Field(ge=1, le=MOST_TABLES)]
+    tables: Tables
     encoders: Annotated[list[EncoderRecord], Field(max_length=100_000), FailFast()]
     classes: Annotated[list[Text], Field(max_length=MOST_OUTPUTS)]
     part: PartHeader

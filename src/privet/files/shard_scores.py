@@ -20,7 +20,8 @@ from privet.errors import ModelError
 from privet.files.atomic import make_folder, write_atomically
 from privet.files.records import Name
 from privet.files.streams import Column, Columns, batch_of, read_sealed, seal, start_of
-from privet.files.tables import MOST_OUTPUTS, MOST_TABLES
+from privet.files.tables import MOST_OUTPUTS
+from privet.terms.params import Tables
 from privet.terms.shards import MOST_SHARDS
 
 FORMAT: Final = "privet-shard"
@@ -35,7 +36,7 @@ class _Header(Checked):
     job: Name
     data: Name
     run: Name
-    tables: Annotated[int, Field(ge=1, le=MOST_TABLES)]
+    tables: Tables
     shard: Annotated[int, Field(ge=0, lt=MOST_SHARDS)]
     outputs: Annotated[int, Field(ge=1, le=MOST_OUTPUTS)]
 

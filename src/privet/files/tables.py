@@ -16,10 +16,9 @@ from privet.errors import ModelError
 from privet.files.records import FeatureRecord, Name
 from privet.files.streams import Column, Columns, Values, batch_of
 from privet.terms.objectives import objective_with
-from privet.terms.params import Task
+from privet.terms.params import MOST_TABLES, Task
 
 MOST_OUTPUTS = 1000
-MOST_TABLES = 10_000
 _MOST_BUCKETS = 255
 
 

@@ -28,6 +28,8 @@ def _known(task: str) -> str:
     return task
 
 
+MOST_TABLES = 10_000
+Tables = Annotated[int, Field(ge=1, le=MOST_TABLES)]
 Masks = Literal["auto", "uniform", "lattice"]
 """Of what is summed over rows."""
 Task = Annotated[str, AfterValidator(_known)]
@@ -47,7 +49,7 @@ class Params(Config):
     classes: Annotated[int, Field(ge=2, le=MOST_CLASSES)] = 2
     """How many values the label of a classification has. All know, since every one of them has
     scores of its own, unless there are two."""
-    tables: Annotated[int, Field(ge=1, le=10_000, description="How many decision tables.")] = 50
+    tables: Annotated[Tables, Field(description="How many decision tables.")] = 50
     """T: trained one after the other."""
     depth: Annotated[int, Field(ge=1, le=10, description="How many tests in a table, 1 to 10.")] = 5
     """D: a table has 2^D leaf values."""

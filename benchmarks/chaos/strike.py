@@ -147,7 +147,9 @@ def check_ends(
             problems.append(_surprise(watched))
     expected = {"kill": -signal.SIGKILL, "terminate": 130}.get(strike.action, 7)
     for watched in victims:
-        if watched.code != expected and not (late and watched.code == 0):
+        if watched.code == 7 and strike.action == "terminate" and len(victims) > 1:
+            problems += _check_blame(strike, watched)  # it heard of another one's end first
+        elif watched.code != expected and not (late and watched.code == 0):
             problems.append(_surprise(watched))
         if watched.code == 130 and watched.last["event"] != "interrupted":
             problems.append(f"{watched.name} does not say that it was interrupted")

@@ -22,7 +22,7 @@ from privet.errors import (
     ResultError,
 )
 from privet.transport.channel import Channel, Expected
-from privet.transport.frames import ALIVE, FAILED, name_tag
+from privet.transport.frames import ALIVE, FAILED, array_header, name_tag
 from privet.transport.sockets import _GRACE, SocketChannel
 from tests.transport.conftest import NAMES, mesh
 
@@ -259,6 +259,21 @@ def test_a_failure_while_others_have_ended() -> None:
         die(bob)
         assert waiting.result().peer == "bob"
         assert str(ending.result()).startswith("bob: the connection was lost before its goodbye")
+
+
+def test_who_breaks_off_is_named_before_who_has_left() -> None:
+    """Bob's last words are lost in an array that it did not end, and ann goes for that."""
+    with meeting("tls") as channels:
+        ann, bob, cid = channels.values()
+        ending = Failing(ann.close)
+        time.sleep(0.1)
+        with bob._lock:
+            bob._links["cid"].queue(memoryview(array_header(np.zeros(5, np.uint64), 0, 0) + b"?"))
+            bob._links["cid"].write()
+        die(bob)
+        assert ending.result().peer == "bob"
+        time.sleep(0.1)
+        assert receiving(cid, "bob").result().peer == "bob"
 
 
 def test_a_failure_after_a_goodbye_is_heard() -> None:

@@ -20,6 +20,7 @@ SILENCE_SECONDS = 10.0
 """Without a sign of life for so long, a peer is given up."""
 OnWait = Callable[[str, Sequence[str]], None]
 """Is told, while others are missing, for whom we wait and why, and their names."""
+_SAID = (Doubt.ITS_OWN, Doubt.BLAMES)
 FIRST_WORDS = 1 << 24
 """How many bytes anybody may send before all others are there."""
 
@@ -69,6 +70,6 @@ class Arrivals:
         if link.error is None:
             silent = now - link.heard > self._silence
             return f"nothing was heard from it for {self._silence:g} s" if silent else None
-        if isinstance(link.error, PeerLostError) and link.doubt in (Doubt.NONE, Doubt.TORN):
+        if isinstance(link.error, PeerLostError) and link.doubt not in _SAID:
             return "hung up"
         return link.error.problem

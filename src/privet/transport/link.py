@@ -52,7 +52,9 @@ class Doubt(IntEnum):
     """It said that it ended by itself."""
     TORN = 2
     """Its connection broke off in the middle, where its last words may have been lost."""
-    BLAMES = 3
+    LEFT = 3
+    """It said goodbye, and hung up before we did: as one does who has lost somebody else."""
+    BLAMES = 4
     """It said that it lost somebody else."""
 
 
@@ -214,7 +216,8 @@ class PeerLink:
         reason = f" ({error})" if error is not None and str(error) else ""
         if self.error is None:
             self.error = PeerLostError(self.peer, f"the connection was lost{reason}")
-            self.doubt = Doubt.NONE if error is None and self.reader.idle else Doubt.TORN
+            torn = error is not None or not self.reader.idle
+            self.doubt = Doubt.LEFT if self.said_goodbye else Doubt.TORN if torn else Doubt.NONE
 
 
 def suspects(links: Collection[PeerLink]) -> list[PeerLink]:
@@ -228,7 +231,8 @@ def may_clear_up(links: Collection[PeerLink]) -> bool:
     """Tell whether a peer that seems to be well may turn out to have failed first."""
     well = {name_tag(link.peer) for link in links if link.error is None}
     return any(
-        link.blamed in well or (link.doubt == Doubt.TORN and well) for link in suspects(links)
+        link.blamed in well or (link.doubt in (Doubt.TORN, Doubt.LEFT) and well)
+        for link in suspects(links)
     )
 
 

@@ -1,0 +1,71 @@
+"""What a worker is told, and what it does not believe."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from privet.errors import PeerMisbehavedError
+from privet.federation.brief import Brief, receive_rows, send_rows
+from privet.federation.differences import parse
+from privet.files.job import Job
+from privet.transport.memory import memory_channels
+from tests.federation.harness import prepare
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """A brief that is as it should be."""
+    local = prepare(Path(tmp_path_factory.mktemp("brief")), tables=1)
+    content = {
+        "job": Job.read(local.job).model_dump(mode="json"),
+        "name": "shop",
+        "group": {},
+        "session": "ab" * 32,
+        "samples": 40,
+        "features": [["a", "bank"], ["d", "shop"]],
+        "cut_counts": [7, 7],
+        "monotone": None,
+        "tables": 0,
+        "run": "",
+        "this_run": "ab",
+    }
+    _, plan = parse(Brief, "head", json.dumps(content).encode()).training()
+    assert plan.n_samples == 40
+    return content
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("samples", -7),
+        ("samples", 36_409_720_710),  # to plan for so many took seven gigabytes
+        ("samples", 1 << 53),  # and for so many could not be done
+        ("tables", 1 << 53),
+        ("features", [["a", "bank"]]),
+        ("features", [["a", "bank"], ["d", "moon"]]),
+        ("monotone", [1, 2]),
+        ("name", "moon"),
+        ("session", "ab"),
+        ("scale", "nan"),
+        ("start", ["0x1p9999"]),
+        ("job", {}),
+    ],
+)
+def test_a_brief_that_cannot_be(told: dict[str, Any], key: str, value: object) -> None:
+    content = json.dumps({**told, key: value}).encode()
+    with pytest.raises(PeerMisbehavedError, match=r"^head: stated nonsense: "):
+        parse(Brief, "head", content)
+
+
+def test_more_rows_than_there_are() -> None:
+    channels = memory_channels(["head", "worker1"])
+    for _ in range(2):
+        send_rows(channels["head"], "worker1", np.arange(3))
+    assert receive_rows(channels["worker1"], "head", 3).tolist() == [0, 1, 2]
+    with pytest.raises(PeerMisbehavedError, match=r"^head: announced 3 rows of 2$"):
+        receive_rows(channels["worker1"], "head", 2)

@@ -13,7 +13,6 @@ Writes docs/results/heads.json (of other rows, features or shards: build/quick).
 from __future__ import annotations
 
 import argparse
-import contextlib
 import hashlib
 import json
 import os
@@ -32,6 +31,7 @@ import pyarrow.parquet as pq
 
 from benchmarks.evidence.kept import Figures, keep, results, where
 from benchmarks.evidence.markdown import table, wrapped
+from benchmarks.processes import workers_of
 from privet.boosting.part import join
 from privet.files.part_file import load_part
 from privet.laboratory.local_federation import LocalFederation
@@ -126,27 +126,6 @@ def _family(process: subprocess.Popen[str]) -> Iterator[tuple[str, int]]:
     yield "head", process.pid
     for pid in workers_of(process.pid):
         yield "worker", pid
-
-
-def workers_of(head: int) -> list[int]:
-    """Return the processes in which a head's workers are, and nothing else that it has started.
-
-    They are copies of a server that it has for that, or it has started them itself.
-    """
-    children: dict[int, list[int]] = {}
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError, IndexError):  # it has ended
-            parent = int(path.read_text().rpartition(")")[2].split()[1])
-            children.setdefault(parent, []).append(int(path.parent.name))
-    found = []
-    for child in children.get(head, ()):
-        with contextlib.suppress(OSError):
-            command = Path(f"/proc/{child}/cmdline").read_bytes()
-            if b"multiprocessing.forkserver" in command:
-                found += children.get(child, [])
-            elif b"multiprocessing.spawn" in command:
-                found.append(child)
-    return found
 
 
 def _peak(pid: int) -> float | None:

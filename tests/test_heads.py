@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from benchmarks import heads
 from benchmarks.evidence.kept import read, results
+from benchmarks.processes import workers_of
 
 from privet.boosting.estimate import estimate
 from privet.boosting.federation import Federation
@@ -45,7 +46,7 @@ def test_memory_is_as_foreseen(run: dict[str, object]) -> None:
 
 
 def workers_of_ours() -> set[int]:
-    return set(heads.workers_of(os.getpid()))
+    return set(workers_of(os.getpid()))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="processes are found in /proc")

@@ -13,7 +13,6 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from pathlib import Path
 import privet.cli.app
 import privet.cli.dealer
 import privet.cli.federate  # noqa: F401
+from benchmarks.processes import workers_of
 from privet.__main__ import main
 from privet.runtime.copies import processes_with
 from privet.runtime.local_processes import TUNED
@@ -70,9 +70,8 @@ class Role:
             return self._process.exitcode
 
     def workers(self) -> list[int]:
-        """Return the processes of its workers, which one that it has for that purpose has made."""
-        parents = dict(_parents())
-        return [p for p, parent in parents.items() if parents.get(parent) == self.pid]
+        """Return the processes of its workers."""
+        return workers_of(self.pid)
 
     def send_signal(self, number: signal.Signals) -> None:
         """Send it a signal, unless it has ended."""
@@ -84,17 +83,3 @@ class Role:
         """Wait for its end."""
         wait([self._process.sentinel], seconds)
         return self.code is not None
-
-
-def _parents() -> Iterator[tuple[int, int]]:
-    """Yield all processes of this machine that are not over, each with its parent."""
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):  # it has ended
-            state, parent = path.read_text().rpartition(")")[2].split()[:2]
-            if state != "Z":
-                yield int(path.parent.name), int(parent)
-
-
-def is_there(process: int) -> bool:
-    """Tell whether a process is there, and not over."""
-    return process in dict(_parents())

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from itertools import product
 
 from benchmarks.chaos.relay import Relays
-from benchmarks.chaos.role import is_there
 from benchmarks.chaos.watched import Said, Watched
+from benchmarks.processes import is_there
 
 PHASES = ("gathering", "agreement", "set-up", "tables", "end", "prediction")
 ACTIONS = ("kill", "stop", "terminate", "cut")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -17,6 +17,7 @@ from privet.federation.engines import Threads
 from privet.federation.events import Event
 from privet.federation.foreseen import foresee
 from privet.federation.ids import compare_ids
+from privet.federation.party_report import PartyReport
 from privet.federation.shard_rows import no_rows
 from privet.federation.summons import Summons, make_identity
 from privet.federation.worker import work_on_all
@@ -41,19 +42,23 @@ def prepare(folder: Path, shards: int = 3, **values: object) -> LocalFederation:
     return local
 
 
-@pytest.mark.parametrize("task", ["classification", "regression"])
-def test_training_in_threads(tmp_path: Path, task: str) -> None:
-    local = prepare(tmp_path, task=task)
-    found = run(local, "train").checked()
-    assert same_tests(model_of(local), plain_model(local))
-    # What heads and workers sent together is what was counted.
-    reports = [found[name][0] for name in local.names]
+def check_costs(local: LocalFederation, reports: Sequence[PartyReport]) -> None:
+    """What heads and workers sent together is what was counted."""
     features = load_part(local.part("bank")).part.features
     federation = Job.read(local.job).federation(features, (7, 7, 7, 7, 7))
     due, ids = estimate(federation, federation.plan(40)), cost_of(compare_ids, 2, None)
     assert {report.rounds for report in reports} == {ids.rounds + due.rounds}
     assert sum(report.bytes_sent for report in reports) == ids.online + due.online
     assert sum(report.bytes_from_dealer for report in reports) == ids.offline + due.offline
+
+
+@pytest.mark.parametrize("task", ["classification", "regression"])
+def test_training_in_threads(tmp_path: Path, task: str) -> None:
+    local = prepare(tmp_path, task=task)
+    found = run(local, "train").checked()
+    assert same_tests(model_of(local), plain_model(local))
+    reports = [found[name][0] for name in local.names]
+    check_costs(local, reports)
     assert len(list((tmp_path / "bank" / "models" / "rehearsal.checkpoints").glob("*.shard?"))) == 3
     run(local, "predict").checked()
 
@@ -66,12 +71,7 @@ def test_validation_rows_at_the_end(tmp_path: Path, dealers: int) -> None:
     change(local.job, ("\n[params]\n", f"{terms}\n[params]\nvalidation = 0.25\n"))
     found = run(local, "train").checked()
     reports = [found[name][0] for name in local.names]
-    features = load_part(local.part("bank")).part.features
-    federation = Job.read(local.job).federation(features, (7, 7, 7, 7, 7))
-    due, ids = estimate(federation, federation.plan(40)), cost_of(compare_ids, 2, None)
-    assert {report.rounds for report in reports} == {ids.rounds + due.rounds}
-    assert sum(report.bytes_sent for report in reports) == ids.online + due.online
-    assert sum(report.bytes_from_dealer for report in reports) == ids.offline + due.offline
+    check_costs(local, reports)
     validated = reports[-1].validation
     assert validated.metrics["log_loss"] == pytest.approx(validated.losses[-1], abs=2e-3)
     assert set(validated.importances) == set("abcde")

@@ -66,4 +66,5 @@ def as_ours(error: OSError) -> UnavailableError:
 
 def _json(event: Event) -> None:
     if not event.passing:
-        print(json.dumps(event.line()), file=sys.stderr, flush=True)  # noqa: T201
+        sys.stderr.write(json.dumps(event.line()) + "\n")  # at once: other threads tell, too
+        sys.stderr.flush()

@@ -45,7 +45,8 @@ from privet.boosting.part import join
 from privet.data.datasets import load_dataset
 from privet.data.partition import split_rows
 from privet.files.part_file import load_part
-from privet.laboratory.local_federation import LocalFederation, free_ports
+from privet.laboratory.local_federation import LocalFederation
+from privet.laboratory.ports import free_ports
 
 NAME = "soak"
 BACK_WITHIN = 10.0

@@ -15,7 +15,7 @@ from privet import Model, load_model
 from privet.boosting.part import join
 from privet.data.reader import read_frame
 from privet.files.part_file import load_part
-from privet.laboratory.local_federation import free_ports
+from privet.laboratory.ports import free_ports
 from privet.runtime.local_processes import TUNED
 
 TUTORIAL = Path(__file__).parents[1] / "docs" / "tutorial.md"

@@ -20,7 +20,7 @@ from privet.data.reader import read_frame
 from privet.files.job import Job
 from privet.files.open_job import OpenJob
 from privet.files.party_file import PartyFile
-from privet.laboratory.local_federation import free_ports
+from privet.laboratory.ports import free_ports
 from tests.newcomers import ENVIRONMENT, start_of, write_tables
 
 

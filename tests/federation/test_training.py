@@ -28,7 +28,8 @@ from privet.files.checkpoint import Checkpoints
 from privet.files.job import Job
 from privet.files.part_file import load_part
 from privet.files.party_file import PartyFile
-from privet.laboratory.local_federation import LocalFederation, free_ports
+from privet.laboratory.local_federation import LocalFederation
+from privet.laboratory.ports import free_ports
 from privet.runtime.counter import cost_of
 from privet.terms.objectives import sigmoid
 from privet.transport.identity import renew_identity

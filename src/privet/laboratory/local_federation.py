@@ -12,13 +12,11 @@ from __future__ import annotations
 import csv
 import json
 import os
-import random
 import subprocess
 import sys
-from collections import deque
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,14 +26,12 @@ from privet.data.ids import Ids
 from privet.data.partition import split_columns
 from privet.errors import UnavailableError
 from privet.files.atomic import make_folder
+from privet.laboratory.ports import free_ports
 from privet.runtime.local_processes import TUNED
 from privet.runtime.roles import dealer_names
 from privet.transport.identity import create_identity
-from privet.transport.mesh import listen
 
 NAMES = ("bank", "telecom", "shop")
-_PORTS = range(20_000, 32_000)
-_given: deque[int] = deque(maxlen=len(_PORTS) // 2)
 
 
 @dataclass(frozen=True)
@@ -173,26 +169,6 @@ class Ended:
 
 def _privet(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "privet", *arguments]
-
-
-def free_ports(count: int) -> list[int]:
-    """Return ports on this machine that nobody listens on, for now.
-
-    From below those that systems give to outgoing connections: of these, one may be taken at any
-    moment between our looking and somebody's listening. None is given twice, as long as there are
-    others: several federations of one process may be made before anybody listens.
-    """
-    ports: list[int] = []
-    free = [port for port in _PORTS if port not in _given]
-    with ExitStack() as stack:
-        for port in random.SystemRandom().sample(free, min(1000, len(free))):
-            with suppress(UnavailableError):
-                stack.enter_context(listen(port=port))
-                ports.append(port)
-            if len(ports) == count:
-                _given.extend(ports)
-                return ports
-    raise UnavailableError(f"no {count} ports from 20000 to 32000 are free on this machine")
 
 
 def _write_csv(path: Path, frame: Frame, label: str | None) -> None:

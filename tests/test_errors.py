@@ -30,7 +30,8 @@ def test_every_kind_has_a_code_of_its_own() -> None:
     codes = [kind.exit_code for kind in kinds() if "exit_code" in vars(kind)]
     assert len(set(codes)) == len(codes)
     inherited = {kind for kind in kinds() if "exit_code" not in vars(kind)}
-    assert all(issubclass(kind, errors.PeerError) or kind is InputError for kind in inherited)
+    cases = errors.PeerError, errors.UnavailableError
+    assert all(issubclass(kind, cases) or kind is InputError for kind in inherited)
 
 
 def test_the_table_of_codes_is_that_of_the_classes() -> None:

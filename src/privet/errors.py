@@ -6,6 +6,7 @@
     │   ├── DataError                    a table: its file, columns, rows, ids or label
     │   └── ModelError                   a model file, or a model and data that do not fit
     ├── UnavailableError                 something outside this program cannot be had
+    │   └── BusyError                    another process of ours is at it already
     ├── PeerError                        another participant, or the way to it, failed
     │   ├── PeerLostError                its connection closed or could not be made
     │   │   └── PeerFailedError          it cannot take part, so nobody waits for it
@@ -83,6 +84,10 @@ class UnavailableError(PrivetError):
     """Something outside this program (a data set, a directory, a disk) cannot be had."""
 
     exit_code = 6
+
+
+class BusyError(UnavailableError):
+    """Another process of ours is at it already: it speaks for us, and we keep quiet."""
 
 
 class PeerError(PrivetError):

@@ -34,6 +34,7 @@ from privet.federation.shard_rows import Batch
 from privet.federation.training import train_part
 from privet.files.cluster import Cluster
 from privet.files.job import Job
+from privet.files.lock import locked
 from privet.files.part_file import load_part
 from privet.files.party_file import PartyFile
 from privet.laboratory.local_federation import LocalFederation
@@ -202,10 +203,11 @@ def run(
         party = PartyFile.load(folder / "party.toml")
         keys = party.key, party.certificate
         with seated(job, party.name, *keys, wait=wait, tell=tell) as seat:
-            if verb == "train":
-                return train_part(party, seat, restart=restart)
-            if verb == "align":
-                return align_table(party, seat)
+            if verb in ("train", "align"):
+                with locked(party.folder, job.name):
+                    if verb == "align":
+                        return align_table(party, seat)
+                    return train_part(party, seat, restart=restart)
             file = load_own_part(party, local.part(name), None)
             if verb == "export":
                 return export_part(file, seat)

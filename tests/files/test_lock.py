@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
@@ -9,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from privet.errors import UnavailableError
-from privet.files.lock import locked
+from privet.errors import BusyError, UnavailableError
+from privet.files.lock import holder, locked
 
 HOLD = "import sys; from privet.files.lock import locked\nwith locked(sys.argv[1], 'job'): input()"
 
@@ -27,6 +28,25 @@ def test_a_second_one_is_refused_and_told_by_whom(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_service_beside_a_training_and_a_prediction(tmp_path: Path) -> None:
+    """Of each there is one; nor is a job in another's way that is called as its lock is."""
+    with (
+        locked(tmp_path, "job"),
+        locked(tmp_path, "job", "serve"),
+        locked(tmp_path, "job", "predict"),
+        locked(tmp_path, "job.serve"),
+    ):
+        with (
+            pytest.raises(BusyError, match=r"process \d+ serves there for the job 'job': wait"),
+            locked(tmp_path, "job", "serve"),
+        ):
+            pass
+        assert holder(tmp_path, "job", "serve") == str(os.getpid())
+        assert holder(tmp_path, "another", "serve") is None
+    assert holder(tmp_path, "job", "serve") is None
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_one_that_was_killed_locks_nobody_out(tmp_path: Path) -> None:
     command = [sys.executable, "-c", HOLD, str(tmp_path)]
     with subprocess.Popen(command, stdin=subprocess.PIPE) as process:  # noqa: S603
@@ -39,6 +59,7 @@ def test_one_that_was_killed_locks_nobody_out(tmp_path: Path) -> None:
                     break
         process.kill()
     assert (tmp_path / ".job.lock").exists()
+    assert holder(tmp_path, "job", "train") is None
     with locked(tmp_path, "job"):
         pass
     assert list(tmp_path.iterdir()) == []

@@ -14,20 +14,15 @@ from privet.federation.own import checkpoint_folder
 from privet.federation.party_report import AlignmentReport
 from privet.federation.session import Seat
 from privet.files.atomic import write_atomically
-from privet.files.lock import locked
 from privet.files.party_file import PartyFile
 
 
 def align_table(party: PartyFile, seat: Seat) -> tuple[AlignmentReport, Ids]:
     """Find out which of our rows all have, and keep it for a training.
 
-    Returns what it took, and the ids of these rows, in the order that all have agreed on.
+    Returns what it took, and the ids of these rows, in the order that all have agreed on. Whoever
+    calls this has the folder locked, as for a training.
     """
-    with locked(party.folder, seat.job.name):
-        return _align(party, seat)
-
-
-def _align(party: PartyFile, seat: Seat) -> tuple[AlignmentReport, Ids]:
     job = seat.job
     if not job.align:
         raise ParameterError("align: the job does not say align = true, so nothing would use it")

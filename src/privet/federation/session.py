@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from privet.errors import (
+    BusyError,
     ParameterError,
     PeerError,
     PeerFailedError,
@@ -129,7 +130,8 @@ def seated(
 
     They are told in which kind of way it failed, and no more. If we are told that of another one,
     we pass it on to those who may not have heard. Only patience is everybody's own: who has waited
-    long enough does not end the waiting of others.
+    long enough does not end the waiting of others. Nor does one that is refused since another
+    process of ours is at it: that one takes part.
     """
     agreed = job.contact(name)
     seat: Seat | None = None
@@ -138,7 +140,8 @@ def seated(
         yield seat
     except (Exception, KeyboardInterrupt) as error:
         out_of_patience = isinstance(error, PeerError) and not isinstance(error, PeerFailedError)
-        if (seat is None or not seat.met) and not out_of_patience:
+        quiet = out_of_patience or isinstance(error, BusyError)
+        if (seat is None or not seat.met) and not quiet:
             # Whoever does not want to wait for that either is shown what went wrong first.
             with contextlib.suppress(KeyboardInterrupt):
                 failure, address = Failure.of(error, name), listen or agreed.address

@@ -38,7 +38,6 @@ from privet.federation.said_before import of_classes, of_cost, told_of, warn_of
 from privet.federation.session import Seat
 from privet.federation.shard_rows import crew_of_participant, read_rows
 from privet.files.job import Job
-from privet.files.lock import locked
 from privet.files.part_file import PartFile, save_part
 from privet.files.party_file import PartyFile
 from privet.runtime.ledger import Ledger
@@ -53,14 +52,9 @@ def train_part(party: PartyFile, seat: Seat, *, restart: bool = False) -> tuple[
     """Take part in a training; return what it took, and where our part of the model is.
 
     Where an earlier run was cut short, go on after the last table that all participants have;
-    with `restart`, from the first, whatever is there. One run at a time: two would overwrite each
-    other's checkpoints.
+    with `restart`, from the first, whatever is there. Whoever calls this has the folder locked: two
+    runs would overwrite each other's checkpoints.
     """
-    with locked(party.folder, seat.job.name):
-        return _train(party, seat, restart)
-
-
-def _train(party: PartyFile, seat: Seat, restart: bool) -> tuple[PartyReport, Path]:
     job = seat.job
     with contextlib.ExitStack() as stack:
         if job.shards > 1:

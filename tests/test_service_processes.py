@@ -164,6 +164,23 @@ def test_whoever_is_killed_comes_back(trained: LocalFederation) -> None:
         assert [event["event"] for event in service.events[name]].count("error") == 0
 
 
+@pytest.mark.parametrize("name", ["bank", "shop"])
+def test_a_second_service_is_refused(trained: LocalFederation, name: str) -> None:
+    """The first has closed its port: only its lock keeps another one from taking its seat."""
+    with running(trained) as service:
+        command = trained.command(name, "serve", "--log-format=json", "--http=127.0.0.1:0")
+        second = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)  # noqa: S603
+        assert second.returncode == 6
+        (only,) = (json.loads(line) for line in second.stderr.splitlines())
+        assert only["error"] == "BusyError"
+        process = service.processes[name].pid
+        assert f"process {process} serves there for the job 'rehearsal'" in only["text"]
+        service.kill("dealer")
+        service.await_ready(False)
+        assert service.start_again("dealer") < BACK_WITHIN
+        assert set(service.end().values()) == {0}
+
+
 def test_three_dealers_one_of_whom_is_lost(tmp_path: Path) -> None:
     local = prepare(tmp_path, tables=1, dealers=3)
     run(local, "train").checked()

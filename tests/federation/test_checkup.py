@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import sys
 from collections.abc import Callable
@@ -106,6 +107,17 @@ def test_a_run_that_is_at_work(tmp_path: Path) -> None:
     with locked(tmp_path / "shop" / "models", "rehearsal"):
         (found,) = bad(local)
     assert "works there for the job" in found.text
+
+
+def test_a_service_that_is_at_work(tmp_path: Path) -> None:
+    """Its port is free as long as all are connected."""
+    local = prepare(tmp_path)
+    with locked(tmp_path / "shop" / "models", "rehearsal", "serve"):
+        doubtful = [each for each in findings(local) if each.verdict == "doubtful"]
+        (found,) = [each for each in doubtful if each.what != "clock"]
+        assert bad(local) == []
+    assert found.what == "service"
+    assert f"process {os.getpid()} serves this job" in found.text
 
 
 def test_a_certificate_that_expires_soon_and_a_key_that_others_can_read(tmp_path: Path) -> None:

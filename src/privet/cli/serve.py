@@ -15,6 +15,7 @@ from privet.cli.console import LogFormat, telling
 from privet.cli.federate import ModelOption, NewRows, OtherJob, tell_reveals
 from privet.cli.options import PartyOption, Wait
 from privet.cli.own_dealer import own_dealer
+from privet.cli.seats import alone
 from privet.data.description import DataDescription
 from privet.errors import PeerError, UnavailableError
 from privet.federation.events import Event, Tell
@@ -64,6 +65,7 @@ def serve(
     with telling(log_format) as tell, contextlib.ExitStack() as stack:
         own = PartyFile.load(party)
         agreed = load_own_part(own, model, None).job if job is None else Job.read(job)
+        stack.enter_context(alone(own, agreed, "serve", tell))
         stack.enter_context(recorded(own.folder, agreed, own.name, COMMAND.get(), tell, job))
         stack.enter_context(own_dealer(own, agreed, wait, tell, service=True, keep=keep))
 

@@ -23,7 +23,7 @@ from privet.federation.own import Table
 from privet.files.atomic import make_folder
 from privet.files.contacts import parse_address
 from privet.files.job import Job
-from privet.files.lock import locked
+from privet.files.lock import holder, locked
 from privet.files.party_file import PartyFile
 from privet.files.seats import read_out
 from privet.transport.farewell import answers_as
@@ -52,6 +52,9 @@ class Finding:
 def check_up(party: PartyFile, job: Job) -> Iterator[Finding]:
     """Look at everything that a participant needs for a job, one thing after the other."""
     yield from check_up_member(job, party.name, party.key, party.certificate, party.listen)
+    if (process := holder(party.folder, job.name, "serve")) is not None:
+        text = f"process {process} serves this job, and needs the port to meet the others again"
+        yield Finding("service", "doubtful", text)
     played = [dealer for dealer, player in job.played_by.items() if player == party.name]
     if played and party.dealer is not None:
         ours = party.dealer

@@ -3,11 +3,13 @@ from __future__ import annotations
 import io
 import json
 import sys
+import time
+from collections.abc import Sequence
 
 import pytest
 
 from privet.cli.console import telling
-from privet.federation.events import Event
+from privet.federation.events import Event, Waiting
 
 
 class Pieces(io.StringIO):
@@ -31,3 +33,47 @@ def test_a_line_for_machines_is_written_at_once(monkeypatch: pytest.MonkeyPatch)
         tell(Event("done", "no more to do", {}))
     assert [json.loads(piece)["event"] for piece in written.pieces] == ["lost", "done"]
     assert all(piece.endswith("\n") for piece in written.pieces)
+
+
+WAITED = [
+    *((second, "shop (no answer yet)", ["shop"]) for second in range(1, 21)),
+    *((second, "shop (refused)", ["shop"]) for second in range(21, 25)),
+    *((second, "shop (no answer yet)", ["shop"]) for second in range(25, 29)),
+    *((second, "dealer (hung up), shop (refused)", ["dealer", "shop"]) for second in (29, 30)),
+    *((second, "shop (refused)", ["shop"]) for second in range(31, 200)),
+]
+
+
+def wait(waiting: Waiting, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wait for minutes, in no time."""
+    for second, why, missing in WAITED:
+        monkeypatch.setattr(time, "monotonic", lambda second=second: 1000.0 + second)
+        waiting(f"waiting for {why} ({second} s)", missing)
+
+
+def seconds(texts: Sequence[str]) -> list[int]:
+    return [int(text.rpartition("(")[2].split()[0]) for text in texts]
+
+
+@pytest.mark.parametrize("log_format", ["json", "text"])
+def test_a_log_is_told_at_once_why_we_wait_and_then_seldom(
+    log_format: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of a reason that comes and goes it hears once; whoever watches hears all."""
+    heard: list[Event] = []
+    with telling(log_format) as tell, tell.overheard(heard.append):
+        wait(Waiting(tell), monkeypatch)
+    lines = capsys.readouterr().err.splitlines()
+    texts = [json.loads(line)["text"] for line in lines] if log_format == "json" else lines
+    assert seconds(texts) == [1, 6, 21, 26, 29, 31, 36, 96, 156]
+    assert seconds([event.text for event in heard]) == [second for second, _, _ in WAITED]
+    assert heard[-1].fields == {"missing": ["shop"]}
+
+
+def test_reasons_without_end_do_not_fill_a_log() -> None:
+    """A peer has a say in them."""
+    heard: list[Event] = []
+    waiting = Waiting(heard.append)
+    for number in range(300):
+        waiting(f"waiting for shop ({number}) (1 s)", ["shop"])
+    assert sum(not event.passing for event in heard) == 100

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
-import time
 from collections.abc import Iterator
 from typing import Annotated, Literal
 
@@ -21,13 +20,13 @@ LogFormat = Annotated[
     typer.Option("--log-format", help="Lines for people, or a JSON object a line, on stderr."),
 ]
 
-# Waiting is told of every second; a log needs it less often.
-_WAITING_SECONDS = 5.0
-
 
 @contextlib.contextmanager
 def telling(log_format: str) -> Iterator[Teller]:
-    """Yield where events go. In JSON the last of them says how it ended, however it did."""
+    """Yield where events go. In JSON the last of them says how it ended, however it did.
+
+    What is passing is no line of a log; people at a terminal see for how long we wait.
+    """
     if log_format == "json":
         try:
             yield Teller(_json)
@@ -40,20 +39,12 @@ def telling(log_format: str) -> Iterator[Teller]:
         return
     console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
     with console.status("starting") if console.is_terminal else contextlib.nullcontext() as status:
-        last_waiting = 0.0
 
         def tell(event: Event) -> None:
-            nonlocal last_waiting
-            if event.passing:
-                return
             if event.kind in ("waiting", "table") and status is not None:
                 status.update(event.text)
-                return
-            if event.kind == "waiting":
-                if time.monotonic() - last_waiting < _WAITING_SECONDS:
-                    return
-                last_waiting = time.monotonic()
-            console.print(event.text)
+            elif not event.passing:
+                console.print(event.text)
 
         yield Teller(tell)
 

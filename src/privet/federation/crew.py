@@ -22,7 +22,7 @@ from privet.errors import PeerError, PeerMisbehavedError, PrivetError, Unavailab
 from privet.federation.brief import Brief, Place, send_rows
 from privet.federation.differences import parse
 from privet.federation.engines import Engine
-from privet.federation.events import Event
+from privet.federation.events import Event, Waiting
 from privet.federation.session import Seat
 from privet.federation.summons import HEAD, Summons, make_identity, worker_name
 from privet.federation.worker import Load
@@ -69,10 +69,11 @@ def gathered(
     shard, group and session, and `rows` says which rows of our table are those of a shard. When we
     are done workers are dismissed; after a failure, they find that we are gone.
     """
+    tell_of_waiting = Waiting(seat.tell)
 
     def waiting(text: str, missing: Sequence[str]) -> None:
         channel.refuse_lost()  # another head may be gone meanwhile
-        seat.tell(Event("waiting", text, {"missing": list(missing)}))
+        tell_of_waiting(text, missing)
 
     shards = range(seat.job.shards)
     door = parse_address(cluster.door, lowest=0) if cluster.door else (seat.host, 0)

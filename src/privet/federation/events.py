@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from privet.errors import INTERRUPTED, PrivetError
+
+_SOON, _SELDOM = 5.0, 60.0
+"""Seconds after which a log is told that we still wait: the first time, and from then on."""
+_MOST_REASONS = 100
+"""A peer has a say in why we wait, and shall not fill our log."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +60,32 @@ class Teller:
             yield
         finally:
             self._listeners.remove(listen)
+
+
+class Waiting:
+    """Tells of waiting, which goes on for days: at once for whom and why, and then seldom.
+
+    It is called every second. What is known already is passing.
+    """
+
+    def __init__(self, tell: Tell) -> None:
+        self._tell = tell
+        self._missing: list[str] = []
+        self._reasons: set[str] = set()
+        self._due = 0.0
+
+    def __call__(self, text: str, missing: Sequence[str]) -> None:
+        """Tell of those who are missing; the text ends with for how long."""
+        if list(missing) != self._missing:
+            self._missing = list(missing)
+            self._reasons = set()
+        reason, now = text.rpartition(" (")[0], time.monotonic()
+        is_new = reason not in self._reasons and len(self._reasons) < _MOST_REASONS
+        passing = not is_new and now < self._due
+        if not passing:
+            self._reasons.add(reason)
+            self._due = now + (_SOON if is_new else _SELDOM)
+        self._tell(Event("waiting", text, {"missing": self._missing}, passing))
 
 
 def last_words(error: BaseException) -> Event:

@@ -78,7 +78,7 @@ class _Noting:
             self._failed = True
 
     def _is_known(self, event: Event) -> bool:
-        """Tell whether it was said before: waiting is told of every second."""
+        """Tell whether it was said before: waiting is told of again and again."""
         missing = event.fields.get("missing") if event.kind == "waiting" else None
         known = missing is not None and missing == self._missing
         self._missing = missing if event.kind == "waiting" else self._missing

@@ -14,7 +14,7 @@ from privet.errors import (
     PrivetError,
     UnavailableError,
 )
-from privet.federation.events import Event, Tell, silent
+from privet.federation.events import Event, Tell, Waiting, silent
 from privet.files.contacts import parse_address
 from privet.files.job import Job
 from privet.transport.farewell import answers_as, say_farewell
@@ -98,7 +98,7 @@ class Seat:
                 session=_AHEAD if ahead else bytes(SESSION_BYTES),
                 identity=self.identity,
                 timeout=self.wait,
-                on_wait=lambda text, who: self.tell(Event("waiting", text, {"missing": list(who)})),
+                on_wait=Waiting(self.tell),
             )
         self.met = True
         # Others may wait for somebody for as long as they like, but they show that they live.

@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 
 import pytest
+import typer
 
 from privet.cli.console import telling
 from privet.federation.events import Event, Waiting
@@ -77,3 +78,14 @@ def test_reasons_without_end_do_not_fill_a_log() -> None:
     for number in range(300):
         waiting(f"waiting for shop ({number}) (1 s)", ["shop"])
     assert sum(not event.passing for event in heard) == 100
+
+
+@pytest.mark.parametrize("log_format", ["json", "text"])
+def test_the_last_line_says_that_it_was_interrupted(
+    log_format: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(typer.Exit) as ended, telling(log_format):
+        raise KeyboardInterrupt
+    assert ended.value.exit_code == 130
+    (line,) = capsys.readouterr().err.splitlines()
+    assert (line if log_format == "text" else json.loads(line)["text"]) == "interrupted"

@@ -144,6 +144,17 @@ def test_one_that_is_interrupted_while_it_waits(tmp_path: Path, who: str, number
         assert (leaving.returncode, last["event"], last["code"]) == (130, "interrupted", 130)
 
 
+def test_the_last_line_for_people_says_that_it_was_interrupted(tmp_path: Path) -> None:
+    local = prepare(tmp_path)
+    with started(local, "bank", "train") as bank:
+        assert bank.stderr is not None
+        assert "listens on" in bank.stderr.readline()
+        bank.send_signal(signal.SIGTERM)
+        _, said = bank.communicate(timeout=PATIENCE)
+    assert bank.returncode == 130
+    assert said.splitlines()[-1] == "interrupted"
+
+
 def test_a_part_that_is_not_there(tmp_path: Path) -> None:
     """Who predicts by a job of its own knows whom to tell."""
     local = prepare(tmp_path, tables=1)

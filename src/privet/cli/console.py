@@ -46,7 +46,12 @@ def telling(log_format: str) -> Iterator[Teller]:
             elif not event.passing:
                 console.print(event.text)
 
-        yield Teller(tell)
+        try:
+            yield Teller(tell)
+        except KeyboardInterrupt as error:  # of everything else that ends it `main` tells
+            last = last_words(error)
+            console.print(last.text)
+            raise typer.Exit(last.fields["code"]) from None
 
 
 def as_ours(error: OSError) -> UnavailableError:

@@ -49,22 +49,37 @@ def test_a_unit_keeps_to_itself(path: Path) -> None:
 
 
 def test_a_federation_by_its_units(tmp_path: Path) -> None:
-    """Train by the units' command lines; the dealer, which stays, ends on SIGTERM as it should."""
+    """Train and serve by the units' command lines; SIGTERM ends them as it should."""
     local = prepare(tmp_path, tables=1)
+    change(
+        tmp_path / "shop" / "party.toml",
+        ("[data]", '[endpoint]\naddress = "127.0.0.1:0"\n\n[data]'),
+    )
     for name in local.everybody:
         (tmp_path / name / "rehearsal.toml").write_bytes(local.job.read_bytes())
     running = {}
-    for name in local.everybody:
-        kind = "dealer" if name in local.dealers else "train"
+
+    def start(name: str, kind: str) -> None:
         line = command(DEPLOY / f"privet-{kind}@.service", "rehearsal")
         running[name] = subprocess.Popen(  # noqa: S603
             line, cwd=tmp_path / name, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
-    try:
+
+    def end_well() -> None:
         for name in local.names:
             _, said = running[name].communicate(timeout=60)
             assert running[name].returncode == 0, said
         await_event(running["dealer"], "done")
+
+    for name in local.everybody:
+        start(name, "dealer" if name in local.dealers else "train")
+    try:
+        end_well()
+        for name in local.names:
+            start(name, "serve")
+        await_event(running["shop"], "serving")
+        running["shop"].send_signal(signal.SIGTERM)
+        end_well()
         running["dealer"].send_signal(signal.SIGTERM)
         running["dealer"].communicate(timeout=30)
         service = unit(DEPLOY / "privet-dealer@.service")["Service"]

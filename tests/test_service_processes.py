@@ -17,8 +17,10 @@ from typing import Any
 import pytest
 
 from privet.boosting.model import Model
+from privet.files.job import Job
 from privet.files.part_file import load_part
 from privet.laboratory.local_federation import LocalFederation
+from privet.laboratory.ports import free_ports
 from tests.federation.harness import align, change, model_of, prepare, rows, run
 from tests.federation.test_alignment import count
 from tests.federation.test_three_dealers import played
@@ -334,6 +336,28 @@ def test_a_new_model_without_a_gap(tmp_path: Path) -> None:
     assert abs(expected[0] - expected[1]) > 0.1
     assert [values[0], values[-1]] == pytest.approx(expected, abs=1e-3)
     assert sum(abs(one - two) > 0.1 for one, two in itertools.pairwise(values)) == 1
+
+
+def test_a_new_model_that_was_trained_at_other_ports(tmp_path: Path) -> None:
+    """Beside the service; who gives no job is warned that the next start would go wrong."""
+    local = prepare(tmp_path, tables=1)
+    run(local, "train").checked()
+    contacts, elsewhere = Job.read(local.job).contacts(), tmp_path / "elsewhere.toml"
+    elsewhere.write_bytes(local.job.read_bytes())
+    for contact, port in zip(contacts.values(), free_ports(len(contacts)), strict=True):
+        change(elsewhere, (contact.address, f"127.0.0.1:{port}"))
+    with running(local, bank=[f"--job={local.job}"]) as service:
+        run(local, "train", jobs=dict.fromkeys(local.everybody, elsewhere), restart=True).checked()
+        warned = service.await_event("shop", "warning")["text"]
+        assert f"bank's address: {contacts['bank'].address} here" in warned
+        assert "from now on start it with --job" in warned
+        service.await_event("bank", "model")
+        service.kill("bank")
+        service.await_ready(False)
+        assert service.start_again("bank") < BACK_WITHIN
+        assert right(model_of(local), service.port, 3)
+        assert set(service.end().values()) == {0}
+    assert not [event for event in service.events["bank"] if event["event"] == "warning"]
 
 
 def test_a_new_model_that_cannot_be_used_is_told_of(trained: LocalFederation) -> None:

@@ -71,6 +71,8 @@ def serve(
 
         def load() -> ServedModel:
             file = load_own_part(own, model, agreed)
+            if job is None:
+                _warn_of_seats(file.job, agreed, tell)
             return ServedModel(file, own.read_new_rows(agreed, file.encoders, data, query))
 
         def sit(seconds: float) -> contextlib.AbstractContextManager[Seat]:
@@ -115,6 +117,19 @@ def serve(
         else:
             text = f"served {queue.served.requests:,} requests"
             tell(Event("done", text, vars(queue.served)))
+
+
+def _warn_of_seats(new: Job, agreed: Job, tell: Tell) -> None:
+    """Tell whoever gives no job that the next start would meet the others elsewhere than we do."""
+    before = agreed.seats()
+    others = [f"{k}: {before.get(k)} here" for k, v in new.seats().items() if before.get(k) != v]
+    if others:
+        text = (
+            "warning: the new model was trained at other addresses or with other keys than this "
+            f"service has ({', '.join(others)}), and the next start would use those: from now on "
+            "start it with --job, and the job that this one was started with"
+        )
+        tell(Event("warning", text))
 
 
 @contextlib.contextmanager

@@ -320,10 +320,15 @@ def test_a_new_model_without_a_gap(tmp_path: Path) -> None:
             if name == local.recipient:
                 time.sleep(1.5)  # it has been offered, and not all have it
                 assert get(service.port, "/health")[1]["models"] == 0
+                assert not any(event.get("used") for event in service.events[name])
         until = time.monotonic() + 20
         while (told := get(service.port, "/health")[1])["models"] == 0:
             assert time.monotonic() < until
             time.sleep(0.05)
+        for name in local.names:
+            loaded, used = (service.await_event(name, "model", number) for number in (1, 2))
+            assert (loaded["used"], used["used"]) == (False, True)
+            assert loaded["model"] == used["model"] == told["model"]
         time.sleep(0.3)
         stop.set()
         thread.join(20)
@@ -336,6 +341,23 @@ def test_a_new_model_without_a_gap(tmp_path: Path) -> None:
     assert abs(expected[0] - expected[1]) > 0.1
     assert [values[0], values[-1]] == pytest.approx(expected, abs=1e-3)
     assert sum(abs(one - two) > 0.1 for one, two in itertools.pairwise(values)) == 1
+
+
+def test_a_new_model_that_came_while_somebody_was_lost(tmp_path: Path) -> None:
+    local = prepare(tmp_path, tables=2)
+    run(local, "train").checked()
+    newer = train_on_opposite_labels(local)
+    with running(local) as service:
+        service.kill("dealer")
+        service.await_ready(False)
+        for name, part in newer.items():
+            put(local, name, part)
+            assert not service.await_event(name, "model")["used"]
+        assert service.start_again("dealer") < BACK_WITHIN
+        assert all(service.await_event(name, "model", 2)["used"] for name in local.names)
+        assert right(model_of(local), service.port, 3)
+        assert get(service.port, "/health")[1]["models"] == 1
+        assert set(service.end().values()) == {0}
 
 
 def test_a_new_model_that_was_trained_at_other_ports(tmp_path: Path) -> None:
@@ -367,7 +389,15 @@ def test_a_new_model_that_cannot_be_used_is_told_of(trained: LocalFederation) ->
         told = service.await_event("bank", "model")
         put(trained, "bank", part)
         assert not told["used"]
+        assert told["refused"]
         assert "the new model is not used" in told["text"]
+        part = trained.part("shop").read_bytes()
+        put(trained, "shop", part[:-10])
+        service.await_event("shop", "model")
+        put(trained, "shop", part)
+        assert get(service.port, "/health")[1]["refused_models"] == 1
+        metrics = ask(service.port, "GET", "/metrics").body.decode()
+        assert "\nprivet_refused_models_total 1\n" in metrics
         assert right(model, service.port, 3)
         assert set(service.end().values()) == {0}
 

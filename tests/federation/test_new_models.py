@@ -69,7 +69,8 @@ def test_the_newest_that_can_be_used(model: ServedModel, tmp_path: Path) -> None
         path.touch()  # the same again
         time.sleep(0.1)
         assert newest() is second
-    assert [event.fields["used"] for event in told] == [False, True]
+    assert [event.fields.get("refused", False) for event in told] == [True, False]
+    assert not any(event.fields["used"] for event in told)  # that takes all others
 
 
 @pytest.mark.parametrize("aligned", [False, True])

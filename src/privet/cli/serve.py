@@ -90,13 +90,18 @@ def serve(
             )
         server: Server | None = None
 
+        def tell_of_model(event: Event) -> None:
+            if queue is not None:
+                queue.served.refused_models += event.fields.get("refused", False)
+            tell(event)
+
         def session(seat: Seat) -> None:
             nonlocal server
             if queue is not None and queue.closed:
                 return
             if server is None:
                 # Whatever fails here, before all have met, is told to the others.
-                watched = WatchedModel(model, load, tell, aligned=agreed.align)
+                watched = WatchedModel(model, load, tell_of_model, aligned=agreed.align)
                 newest = stack.enter_context(watched)
                 if queue is not None:
                     stack.enter_context(_asked(own.data, endpoint, queue, agreed, newest, tell))

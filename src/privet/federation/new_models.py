@@ -61,17 +61,20 @@ class WatchedModel:
         try:
             found = self._load()
         except PrivetError as error:
-            self._tell(Event("model", f"the new model is not used: {error}", {"used": False}))
+            self._refuse(str(error))
             return
         if found.name == self._newest.name:
             return
         if self._aligned and not found.ids.keys.equals(self._newest.ids.keys):
-            text = "the new model is not used: the table has other ids now; start the service anew"
-            self._tell(Event("model", text, {"used": False, "model": found.name}))
+            self._refuse("the table has other ids now; start the service anew")
             return
         self._newest = found
         text = f"loaded a new model, {found.name[:16]}: used as soon as all have it"
-        self._tell(Event("model", text, {"used": True, "model": found.name}))
+        self._tell(Event("model", text, {"used": False, "model": found.name}))
+
+    def _refuse(self, why: str) -> None:
+        text = f"the new model is not used: {why}"
+        self._tell(Event("model", text, {"used": False, "refused": True}))
 
     def _signature(self) -> tuple[int, int, int] | None:
         """Return what tells one file at that path from another; None if there is none."""

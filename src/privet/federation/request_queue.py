@@ -103,6 +103,8 @@ class Served:
     """How many of these ended before the service did."""
     models: int = 0
     """How many models took the place of another one."""
+    refused_models: int = 0
+    """How many new ones of ours could not be used."""
 
     def note_traffic(self, meter: Meter, workers: Sequence[Meter], before: Served) -> None:
         """Note what the meters of a session have, ours and workers', beside what was before it."""

@@ -13,7 +13,7 @@ from pathlib import Path
 from privet.errors import PeerError, PrivetError
 from privet.federation.agreement import Statement, agree_on_purpose, agree_on_rows
 from privet.federation.common_rows import alignments_of, find_common
-from privet.federation.events import Event
+from privet.federation.events import Event, Tell
 from privet.federation.holdings import Holding
 from privet.federation.on_call import workers_on_call
 from privet.federation.party_report import Reveal, reveals
@@ -47,6 +47,7 @@ class Server:
         self._queue = queue
         self._cluster = cluster or Cluster()
         self._alignment: Alignment | None = None
+        self._used = ""
         self.revealed: list[Reveal] = []
         """What the last session revealed, to whom, however it ended."""
 
@@ -95,7 +96,11 @@ class Server:
             agreement = agree_on_rows(channel, job, purpose, holding)
             on_call = workers_on_call(stack, seat, channel, agreement, self._cluster)
             kind = ServiceByPositions if job.align else ServiceByIds
-            service = kind(chosen.of(model), job, channel, chosen, self._queue, on_call)
+
+            def adopted(name: str) -> None:
+                self._note_model(name, seat.tell)
+
+            service = kind(chosen.of(model), job, channel, chosen, self._queue, on_call, adopted)
             ledger = Ledger()
 
             def program(runtime: Party, _: None) -> None:
@@ -113,6 +118,15 @@ class Server:
                 run_party(program, index, job.names, None, channel, dealers=job.dealer_names)
             finally:
                 self.revealed += reveals(ledger)
+
+    def _note_model(self, name: str, tell: Tell) -> None:
+        """Tell that all predict with another model than before, in this session or the last."""
+        if self._used not in ("", name):
+            if self._queue is not None:
+                self._queue.served.models += 1
+            text = f"the new model, {name[:16]}, is used from now on"
+            tell(Event("model", text, {"used": True, "model": name}))
+        self._used = name
 
 
 class _Chosen:

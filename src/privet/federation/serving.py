@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -65,6 +65,7 @@ class Service(ABC):
         newest: Newest,
         queue: RequestQueue | None,
         on_call: OnCall = NOBODY,
+        adopted: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._model = model
         self._job = job
@@ -72,6 +73,7 @@ class Service(ABC):
         self._newest = newest
         self._queue = queue
         self._on_call = on_call
+        self._adopted = adopted
         self._workers_metered: list[Meter] = []
         self._offered = model
         self._next_offer = 0.0
@@ -104,6 +106,7 @@ class Service(ABC):
         self._classes = tell_classes(runtime, self._channel, self._job, file)
         if self._queue is not None:
             self._queue.model = model.name
+        self._adopted(model.name)
 
     def _predict(self, columns: FloatArray, explain: bool) -> FloatArray | Explained | None:
         """Predict rows of ours, with the others, and explain the predictions or not."""
@@ -204,8 +207,6 @@ class Service(ABC):
         size = b"%d,%d" % (part.n_tables, len(part.features))
         send(self._channel, self._job.dealer_names, SWITCH + size)
         self._adopt(newest)
-        assert self._queue is not None
-        self._queue.served.models += 1
 
     def _answer(
         self,

@@ -80,6 +80,10 @@ def exposition(queue: RequestQueue, latencies: Latencies, connections: int) -> s
         ("privet_reconnections_total", "counter", "Sessions after the first.", sessions),
         ("privet_lost_sessions_total", "counter", "Sessions that ended early.", served.lost),
         ("privet_model_changes_total", "counter", "Models that replaced another.", served.models),
+        (
+            *("privet_refused_models_total", "counter", "New models of ours that are of no use."),
+            served.refused_models,
+        ),
         ("privet_uptime_seconds", "gauge", "Time since the start.", time.time() - queue.started),
     ):
         text += _family(name, kind, meaning, value)

@@ -162,3 +162,80 @@ def test_a_dealer_looks_at_what_it_needs(
     assert ("✓ keys: " if known else "✗ keys: ") in said
     assert "✓ bank: " in said
     assert "data: " not in said
+
+
+def with_workers(local: LocalFederation, cluster: str, shards: int = 3) -> list[Finding]:
+    change(local.job, ("[params]", f"shards = {shards}\n\n[params]"))
+    change(local.folder / "shop" / "party.toml", ("[data]", f"[cluster]\n{cluster}\n\n[data]"))
+    return [each for each in findings(local) if each.verdict == "bad" or each.what == "workers"]
+
+
+@pytest.mark.parametrize(
+    ("cluster", "where"),
+    [
+        ("", "threads of this process"),
+        ("local = 1", "1 process on this machine"),
+        ("local = 8", "3 processes on this machine"),
+    ],
+)
+def test_where_workers_will_be(tmp_path: Path, cluster: str, where: str) -> None:
+    (found,) = with_workers(prepare(tmp_path), cluster)
+    assert (found.verdict, found.text) == ("good", f"3 shards, in {where}")
+
+
+@pytest.mark.parametrize(
+    ("cluster", "complaint"),
+    [
+        ('advertise = "no-such-host.invalid"', "cluster.advertise: no-such-host.invalid is not"),
+        ("ports = [{port}, {port}]", "cluster.ports: 0 of 127.0.0.1 from"),
+        ('door = "127.0.0.1:{port}"', "cannot listen on 127.0.0.1:"),
+        (
+            'scheduler = "tls://127.0.0.1:1"\nca = "no.pem"\ncertificate = "no.pem"\n'
+            'key = "no.key"',
+            "no.pem: No such file or directory",
+        ),
+        (
+            'scheduler = "tls://127.0.0.1:1"\nca = "shop.crt"\ncertificate = "shop.crt"\n'
+            'key = "../bank/bank.key"',
+            "cannot be used together",
+        ),
+        (
+            'scheduler = "tls://127.0.0.1:1"\nca = "shop.crt"\ncertificate = "shop.crt"\n'
+            'key = "shop.key"',
+            "no Dask scheduler at tls://127.0.0.1:1",
+        ),
+    ],
+)
+def test_workers_that_could_not_be(tmp_path: Path, cluster: str, complaint: str) -> None:
+    if "scheduler" in cluster:
+        pytest.importorskip("distributed")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        text = cluster.replace("{port}", str(taken.getsockname()[1]))
+        (found,) = with_workers(prepare(tmp_path), text)
+    assert (found.what, found.verdict, found.code) == ("workers", "bad", 6)
+    assert complaint in found.text
+
+
+def test_more_shards_than_rows(tmp_path: Path) -> None:
+    _, found = with_workers(prepare(tmp_path), "", shards=41)
+    assert (found.what, found.code) == ("data", 4)
+    assert "shards: 41, and there are 40 rows" in found.text
+
+
+def test_workers_without_shards(tmp_path: Path) -> None:
+    (found,) = with_workers(prepare(tmp_path), "local = 2", shards=1)
+    assert found.verdict == "doubtful"
+    assert "this one has none" in found.text
+
+
+def test_a_dealer_s_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    local = prepare(tmp_path)
+    change(local.job, ("[params]", "shards = 2\n\n[params]"))
+    folder = local.folder / "dealer"
+    (folder / "cluster.toml").write_text("local = 1\nports = [1, 1]\n")
+    monkeypatch.chdir(folder)
+    given = ["privet", "check", "--dealer", "--job", str(local.job), "--cluster", "cluster.toml"]
+    monkeypatch.setattr(sys, "argv", given)
+    with pytest.raises(SystemExit) as ended:
+        app.main()
+    assert ended.value.code == 6

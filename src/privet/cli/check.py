@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import chain
 from pathlib import Path
 from typing import Annotated
 
@@ -10,10 +11,11 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from privet.cli.dealer import Certificate, Key, Listen, Name, which_dealer
+from privet.cli.dealer import Certificate, ClusterFile, Key, Listen, Name, which_dealer
 from privet.cli.options import JobFile
 from privet.errors import ParameterError
-from privet.federation.checkup import check_up, check_up_member
+from privet.federation.checkup import check_up, check_up_cluster, check_up_member
+from privet.files.cluster import Cluster
 from privet.files.job import Job
 from privet.files.party_file import PartyFile
 
@@ -30,6 +32,7 @@ def check(
     certificate: Certificate = None,
     name: Name = None,
     listen: Listen = None,
+    cluster: ClusterFile = None,
     as_json: Annotated[bool, typer.Option("--json", help="As JSON, on stdout.")] = False,
 ) -> None:
     """See whether you could take part in a job: keys, addresses, data, disk, clock, versions."""
@@ -43,7 +46,10 @@ def check(
     else:
         ours = which_dealer(agreed, name)
         keys = str(key or f"{ours}.key"), str(certificate or f"{ours}.crt")
-        looking = check_up_member(agreed, ours, *keys, listen)
+        looking = chain(
+            check_up_member(agreed, ours, *keys, listen),
+            check_up_cluster(agreed, ours, listen, Cluster.load(cluster) if cluster else Cluster()),
+        )
     console = Console(highlight=False, soft_wrap=True)
     found = []
     for finding in looking:

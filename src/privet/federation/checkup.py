@@ -19,13 +19,16 @@ from typing import Literal
 import numpy as np
 
 from privet.errors import ParameterError, PrivetError, UnavailableError
+from privet.federation.cluster_checkup import look_at_cluster
 from privet.federation.own import Table
 from privet.files.atomic import make_folder
+from privet.files.cluster import Cluster
 from privet.files.contacts import parse_address
 from privet.files.job import Job
 from privet.files.lock import locked
 from privet.files.party_file import PartyFile
 from privet.files.seats import read_out
+from privet.terms.shards import cut_rows
 from privet.transport.farewell import answers_as
 from privet.transport.identity import Identity, load_identity
 from privet.transport.mesh import Member, listen
@@ -56,6 +59,7 @@ def check_up(party: PartyFile, job: Job) -> Iterator[Finding]:
     if played and party.dealer is not None:
         ours = party.dealer
         yield from _keys(f"keys of {played[0]}", ours.key, ours.certificate, job, played[0])
+    yield from check_up_cluster(job, party.name, party.listen, party.cluster)
     yield _attempt("disk", lambda: _disk(party))
     yield from _data(party, job)
 
@@ -73,6 +77,18 @@ def check_up_member(
     for member in members:
         if member.name != name:
             yield _way(member, we_call=order.index(member.name) < order.index(name))
+
+
+def check_up_cluster(
+    job: Job, name: str, listen_on: str | None, cluster: Cluster
+) -> Iterator[Finding]:
+    """Look at what our workers need, if the job has rows in shards."""
+    host, _ = parse_address(listen_on or job.contact(name).address)
+    if job.shards > 1:
+        yield _attempt("workers", lambda: look_at_cluster(cluster, job.shards, host))
+    elif cluster != Cluster():
+        text = "[cluster] is for jobs with rows in shards, and this one has none"
+        yield Finding("workers", "doubtful", text)
 
 
 def _attempt(what: str, look: Callable[[], str]) -> Finding:
@@ -186,6 +202,7 @@ def _data(party: PartyFile, job: Job) -> Iterator[Finding]:
             warnings = table.rows.frame.warnings
             own = table.own()
         rows = table.rows
+        cut_rows(rows.n_samples, 0, job.shards)
         text = f"{party.data.where}: {rows.n_samples:,} rows, each with an id of its own, "
         text += f"{len(rows.columns)} columns"
         text += "" if rows.frame.label is None else " and the label"

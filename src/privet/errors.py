@@ -89,6 +89,10 @@ class PeerError(PrivetError):
     """Another participant failed. The session is over: nothing is retried under old masks."""
 
     exit_code = 7
+    doubt: int = 0
+    """How likely the peer only failed because another one did (`transport.link.Doubt`)."""
+    called: str | None = None
+    """What the peer is called in words, if its name says too little."""
 
     def __init__(self, peer: str | None, problem: str, step: str | None = None) -> None:
         super().__init__(peer, problem)
@@ -97,7 +101,8 @@ class PeerError(PrivetError):
         self.step = step or None
 
     def __str__(self) -> str:
-        return self.problem if self.peer is None else f"{self.peer}: {self.problem}"
+        who = self.called or self.peer
+        return self.problem if who is None else f"{who}: {self.problem}"
 
 
 class PeerLostError(PeerError):

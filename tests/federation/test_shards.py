@@ -24,11 +24,13 @@ from privet.federation.worker import work_on_all
 from privet.files.job import Job
 from privet.files.part_file import load_part
 from privet.laboratory.local_federation import LocalFederation
+from privet.laboratory.ports import free_ports
 from privet.runtime.counter import cost_of
 from privet.runtime.dealer import Dealer
 from privet.runtime.orders import Order
 from privet.runtime.party import Party
 from privet.suites.masked.worker import MaskedShardWorker
+from privet.transport.identity import create_identity
 from privet.transport.mesh import Member, connect, listen
 from tests.federation.harness import align, change, common_rows, model_in_the_clear, model_of, run
 from tests.federation.harness import prepare as prepare_whole
@@ -134,6 +136,45 @@ def test_a_lost_worker_is_named_though_others_have_ended_before(tmp_path: Path) 
     found = run(local, "train", tells={"bank": kill}, wait=60)
     assert "worker" in str(found.errors["bank"])
     assert all("bank" in str(found.errors[name]) for name in ("shop", "dealer"))
+
+
+@pytest.mark.parametrize("shard", [1, 2, 3])
+def test_everybody_knows_whose_worker_was_lost_and_in_which_shard(
+    tmp_path: Path, shard: int
+) -> None:
+    """Its head ends, so its other workers do, so others' heads do: that is not where it began."""
+    local = prepare(tmp_path)
+    change(local.folder / "bank" / "party.toml", ("[data]", "[cluster]\nlocal = 3\n\n[data]"))
+
+    def kill(event: Event) -> None:
+        if event.kind == "table" and event.fields["table"] == 1:
+            workers = multiprocessing.active_children()
+            sorted(workers, key=lambda process: process.pid or 0)[shard - 1].kill()
+
+    found = run(local, "train", tells={"bank": kill}, wait=60)
+    said = {name: str(error) for name, error in found.errors.items()}
+    assert said["bank"].startswith(f"our worker for shard {shard}, in 3 processes on this machine:")
+    for name in ("shop", "dealer"):
+        assert found.errors[name].peer == "bank", said  # type: ignore[attr-defined]
+        assert f"its worker in shard {shard}" in said[name] or f"its worker{shard}" in said[name]
+    left = [event.text for event in found.events["shop"] if event.kind == "stopped"]
+    assert left == ["1 of 3 tables is kept: start the same commands again, and they go on after it"]
+
+
+@pytest.mark.parametrize("one", [True, False])
+def test_workers_listen_on_the_ports_that_are_open(tmp_path: Path, one: bool) -> None:
+    """One port for three workers is not enough: that is said at once."""
+    local = prepare(tmp_path)
+    first, *_ = ports = sorted(free_ports(20))
+    last = first if one else ports[-1]
+    text = f"[cluster]\nlocal = 1\nports = [{first}, {last}]\n\n[data]"
+    change(local.folder / "bank" / "party.toml", ("[data]", text))
+    found = run(local, "train", wait=60)
+    if not one:
+        found.checked()
+        return
+    assert "cluster.ports: no port" in str(found.errors["bank"])
+    assert max(found.seconds.values()) < 20
 
 
 def test_who_waits_for_workers_hears_of_another_s_end(
@@ -247,9 +288,12 @@ def test_workers_on_dask(tmp_path: Path, dask: str) -> None:
 
 
 def test_a_scheduler_that_is_not_there(tmp_path: Path) -> None:
+    pytest.importorskip("distributed")
     local = prepare(tmp_path)
+    create_identity("dask", tmp_path)
     party = local.folder / "shop" / "party.toml"
-    change(party, ("[data]", '[cluster]\nscheduler = "tls://127.0.0.1:1"\n\n[data]'))
+    keys = 'ca = "../dask.crt"\ncertificate = "../dask.crt"\nkey = "../dask.key"'
+    change(party, ("[data]", f'[cluster]\nscheduler = "tls://127.0.0.1:1"\n{keys}\n\n[data]'))
     found = run(local, "train")
     assert isinstance(found.errors["shop"], UnavailableError)
     assert "tls://127.0.0.1:1" in str(found.errors["shop"])
@@ -271,7 +315,7 @@ def test_a_table_that_changed_since_the_head_read_it(
 
     found = run(local, "train", tells={"bank": swap}, wait=60)
     assert isinstance(found.errors["bank"], DataError)
-    assert "in shard 1" in str(found.errors["bank"])
+    assert "shard 1" in str(found.errors["bank"])
     assert all("bank" in str(found.errors[name]) for name in ("shop", "dealer"))
     assert max(found.seconds.values()) < 30  # not as long as groups would wait for its worker
 

@@ -16,9 +16,11 @@ from privet.errors import (
 from privet.federation.events import Event, Tell, silent
 from privet.files.contacts import parse_address
 from privet.files.job import Job
+from privet.runtime.roles import worker_name
 from privet.transport.farewell import answers_as, say_farewell
 from privet.transport.greeting import SESSION_BYTES, Failure
 from privet.transport.identity import Identity, load_identity
+from privet.transport.link import Doubt
 from privet.transport.mesh import connect, listen
 from privet.transport.sockets import SocketChannel
 
@@ -98,6 +100,7 @@ class Seat:
                 identity=self.identity,
                 timeout=self.wait,
                 on_wait=lambda text, who: self.tell(Event("waiting", text, {"missing": list(who)})),
+                kin={worker_name(shard): Doubt.ITS_OWN for shard in range(self.job.shards)},
             )
         self.met = True
         # Others may wait for somebody for as long as they like, but they show that they live.

@@ -34,7 +34,7 @@ from privet.federation.party_report import (
     validation_report,
 )
 from privet.federation.progress import of_table, watched
-from privet.federation.said_before import of_classes, of_cost, told_of, warn_of
+from privet.federation.said_before import of_classes, of_cost, told_of, warn_of, what_is_kept
 from privet.federation.session import Seat
 from privet.federation.shard_rows import crew_of_participant, read_rows
 from privet.files.job import Job
@@ -89,6 +89,7 @@ def _train(party: PartyFile, seat: Seat, restart: bool) -> tuple[PartyReport, Pa
             seat.tell(of_classes(own.prepared.classes))
         agreement = agree_on_rows(channel, job, purpose, _holding(own, job, seat.tell))
         program = _Training(job, agreement, own, seat.tell, channel)
+        stack.enter_context(what_is_kept(own.checkpoints, program.plan, seat.tell))
         if not agreement.ended:
             if program.left and job.keep_indicators:
                 program.keep(job)

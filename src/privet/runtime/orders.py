@@ -95,8 +95,9 @@ class Head:
 
     def __init__(self, channel: Channel, worker: str, shard: int) -> None:
         self.channel = channel
-        self._worker = worker
+        self.name = worker
         self._shard = shard
+        self._failed: PrivetError | None = None
         self.waited = 0.0
         """Seconds that we have waited for answers of all workers, of which its was the last."""
         self.waits_since: float | None = None
@@ -111,63 +112,72 @@ class Head:
         """Have something done; sending does not wait for it."""
         shares = [[x.ring.bits, list(x.shape), x.known] for x in order.shares]
         content = {"order": order.name, "numbers": list(order.numbers), "shares": shares}
-        messages.send(self.channel, [self._worker], json.dumps(content).encode())
+        messages.send(self.channel, [self.name], json.dumps(content).encode())
         for share in order.shares:
             if share.known:
                 letter = Letter.of(share.ring, share.shape)
-                self.channel.send(self._worker, letter.write([share.part]))
+                self.channel.send(self.name, letter.write([share.part]))
 
     @property
     def has_answered(self) -> bool:
         """Whether we need not wait for what it answers."""
-        return self.channel.has_come(self._worker)
+        return self.channel.has_come(self.name)
 
     def answer(self, expected: Sequence[Elements]) -> list[Share]:
         """Return the shares that were asked for; raise what went wrong at the worker."""
         self.waits_since = time.monotonic()
-        status = int(self.channel.receive(self._worker, _STATUS)[0])
+        status = int(self.channel.receive(self.name, _STATUS)[0])
         self.waits_since = None
         if status != _DONE:
             raise self._reason()
         found = []
         for due in expected:
             letter = Letter.of(due.ring, due.shape)
-            (part,) = letter.read(self.channel.receive(self._worker, letter.kind))
+            (part,) = letter.read(self.channel.receive(self.name, letter.kind))
             found.append(Share(part.reshape(due.shape), due.ring))
         return found
 
     def failure(self) -> PrivetError | None:
         """Return what went wrong at the worker, or that it is lost; without waiting."""
-        if not self.channel.has_come(self._worker, _REASON):
-            return None
-        try:
-            return self._reason()
-        except PeerError as lost:
-            return lost
+        if self._failed is None and self.channel.has_come(self.name, _REASON):
+            try:
+                self._reason()
+            except PeerError as lost:
+                self._failed = lost
+        return self._failed
 
     def metered(self) -> Meter:
         """Return what a worker has metered, that was asked for it or dismissed."""
         self.answer([])
         try:
-            return Meter.unpacked(json.loads(messages.receive(self.channel, self._worker)))
+            return Meter.unpacked(json.loads(messages.receive(self.channel, self.name)))
         except _NONE:
-            raise PeerMisbehavedError(self._worker, "has no meter") from None
+            raise PeerMisbehavedError(self.name, "has no meter") from None
 
     def _reason(self) -> PrivetError:
+        """Return what a worker says that went wrong; it says so once."""
+        self._failed = self._heard()
+        return self._failed
+
+    def _heard(self) -> PrivetError:
         """Return what a worker says that went wrong, as if it had happened to us."""
-        content = messages.receive(self.channel, self._worker, stream=_REASON)
+        content = messages.receive(self.channel, self.name, stream=_REASON)
         try:
             told = {key: str(value) for key, value in json.loads(content).items()}
             kind, peer, problem, step = (told[k] for k in ("kind", "peer", "problem", "step"))
+            doubt = int(told["doubt"])
         except _NONE:
-            return PeerMisbehavedError(self._worker, "failed, and did not say how")
+            return PeerMisbehavedError(self.name, "failed, and did not say how")
         error: PrivetError
         if kind in _OWN:
-            error = _OWN[kind](f"in shard {self.number}: {problem}")
+            error = _OWN[kind](f"{problem} (our worker for shard {self.number})")
             error.note_step(step)
             return error
-        problem = f"{problem} (in shard {self.number})"
-        return _PEERS.get(kind, PeerLostError)(peer or self._worker, problem, step)
+        if peer:
+            problem = f"{problem} (its worker in shard {self.number})"
+        lost = _PEERS.get(kind, PeerLostError)(peer or self.name, problem, step)
+        lost.doubt = doubt
+        return lost
 
 
 def answers(heads: Sequence[Head], expected: Sequence[Sequence[Elements]]) -> list[list[Share]]:
@@ -229,9 +239,9 @@ class Worker:
 
     def failed(self, error: BaseException, step: str) -> None:
         """Say that nothing more will come, and why."""
-        told = {"kind": type(error).__name__, "peer": "", "step": step}
+        told = {"kind": type(error).__name__, "peer": "", "step": step, "doubt": 0}
         if isinstance(error, PeerError):
-            told |= {"peer": error.peer or "", "problem": error.problem}
+            told |= {"peer": error.peer or "", "problem": error.problem, "doubt": error.doubt}
         elif isinstance(error, PrivetError):
             told |= {"problem": str(error.args[0])}  # what its text adds is added at the head
         else:

@@ -53,7 +53,7 @@ def test_rows_as_they_stand(tmp_path: Path) -> None:
         f'    path = "{folder}"\n\n'
     )
     assert [path.name for path in sorted(folder.iterdir())] == [
-        *("00000.parquet", "00001.parquet", "00002.parquet")
+        *("00000-of-00003.parquet", "00001-of-00003.parquet", "00002-of-00003.parquet")
     ]
     after = own(local, "bank").read_rows(job).together()
     assert after.names == before.names

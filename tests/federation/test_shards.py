@@ -192,6 +192,9 @@ def test_who_has_another_number_of_shards_is_told(tmp_path: Path) -> None:
     found = run(local, "train", jobs={"bank": other})
     assert all("shards" in str(error) for error in found.errors.values())
     assert len(found.errors) == 3
+    other.write_text(local.job.read_text().replace("shards = 3", ""))
+    found = run(local, "train", jobs={"bank": other})
+    assert "shards: 1 here, 3 at shop and at dealer" in str(found.errors["bank"])
 
 
 def test_a_stranger_at_the_door_is_refused(tmp_path: Path) -> None:

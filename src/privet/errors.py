@@ -52,6 +52,15 @@ class PrivetError(Exception):
     step: str | None = None
     """Which step of the program it happened at, if it is known."""
 
+    @property
+    def kind(self) -> str:
+        """The name of the kind above that it is of, for logs and for other processes.
+
+        A module that has to tell cases apart may have a class of its own below one of these; who
+        reads a log knows only these.
+        """
+        return next(each.__name__ for each in type(self).__mro__ if each.__module__ == __name__)
+
     def note_step(self, step: str) -> None:
         """Note the step that it happened at, unless it is known already or there is none."""
         self.step = self.step or step or None

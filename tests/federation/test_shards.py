@@ -22,7 +22,9 @@ from privet.federation.shard_rows import no_rows
 from privet.federation.summons import Summons, make_identity
 from privet.federation.worker import work_on_all
 from privet.files.job import Job
+from privet.files.own_shards import shard_table
 from privet.files.part_file import load_part
+from privet.files.party_file import PartyFile
 from privet.laboratory.local_federation import LocalFederation
 from privet.laboratory.ports import free_ports
 from privet.runtime.counter import cost_of
@@ -231,6 +233,9 @@ def test_who_has_another_number_of_shards_is_told(tmp_path: Path) -> None:
     found = run(local, "train", jobs={"bank": other})
     assert all("shards" in str(error) for error in found.errors.values())
     assert len(found.errors) == 3
+    other.write_text(local.job.read_text().replace("shards = 3", ""))
+    found = run(local, "train", jobs={"bank": other})
+    assert "shards: 1 here, 3 at shop and at dealer" in str(found.errors["bank"])
 
 
 def test_a_stranger_at_the_door_is_refused(tmp_path: Path) -> None:
@@ -318,6 +323,23 @@ def test_a_table_that_changed_since_the_head_read_it(
     assert "shard 1" in str(found.errors["bank"])
     assert all("bank" in str(found.errors[name]) for name in ("shop", "dealer"))
     assert max(found.seconds.values()) < 30  # not as long as groups would wait for its worker
+
+
+def test_a_file_that_is_lost_since_the_head_read_it(tmp_path: Path) -> None:
+    """Whoever works on another shard finds it, too: the table is not whole, and no worker lost."""
+    local = prepare(tmp_path)
+    party, folder = local.folder / "bank" / "party.toml", local.folder / "bank" / "shards"
+    shard_table(PartyFile.load(party), Job.read(local.job), folder, 3)
+    change(party, ("[data]", "[cluster]\nlocal = 1\n\n[data]"), ('"train.csv"', '"shards"'))
+
+    def lose(event: Event) -> None:
+        if event.kind == "connected":
+            (folder / "00002-of-00003.parquet").unlink()
+
+    found = run(local, "train", tells={"bank": lose}, wait=60)
+    assert isinstance(found.errors["bank"], DataError)
+    assert f"{folder}: 1 of 3 files is missing" in str(found.errors["bank"])
+    assert all("bank" in str(found.errors[name]) for name in ("shop", "dealer"))
 
 
 @pytest.mark.parametrize(

@@ -375,7 +375,7 @@ def test_a_checkpoint_of_another_job_or_other_data_is_refused(tmp_path: Path) ->
     ]
     data.write_text("\n".join(changed) + "\n")
     found = run(local, "train", wait=2.0)
-    with pytest.raises(ModelError, match="belongs to another data"):
+    with pytest.raises(ModelError, match="belongs to other data"):
         raise found.errors["bank"]
     data.write_text("\n".join(lines) + "\n")
     change(local.job, ("depth = 2", "depth = 3"))

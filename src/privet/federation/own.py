@@ -252,11 +252,14 @@ def _earlier_model(path: Path, job: Job, digest: str) -> PartFile | None:
     if not path.exists():
         return None
     file = load_part(path)
-    for what, ours, its in (("job", job.digest, file.job.digest), ("data", digest, file.data)):
+    for how, ours, its in (
+        ("by another job", job.digest, file.job.digest),
+        ("on other data", digest, file.data),
+    ):
         if ours != its:
             raise ModelError(
-                f"{path}: was trained by another {what} than this one; move it away, give the job "
-                "another name, or replace it with --restart"
+                f"{path}: was trained {how}; move it away, give the job another name, or replace "
+                "it with --restart"
             )
     return file
 

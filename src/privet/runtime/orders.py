@@ -239,7 +239,8 @@ class Worker:
 
     def failed(self, error: BaseException, step: str) -> None:
         """Say that nothing more will come, and why."""
-        told = {"kind": type(error).__name__, "peer": "", "step": step, "doubt": 0}
+        kind = error.kind if isinstance(error, PrivetError) else ""
+        told = {"kind": kind, "peer": "", "step": step, "doubt": 0}
         if isinstance(error, PeerError):
             told |= {"peer": error.peer or "", "problem": error.problem, "doubt": error.doubt}
         elif isinstance(error, PrivetError):

@@ -52,13 +52,32 @@ def check_costs(local: LocalFederation, reports: Sequence[PartyReport]) -> None:
     assert sum(report.bytes_from_dealer for report in reports) == ids.offline + due.offline
 
 
+def check_progress(report: PartyReport, events: Sequence[Event]) -> None:
+    """What each table's line counts is what workers did, too: the last one has all of it."""
+    tables = [event for event in events if event.kind == "table"]
+    for key in ("rounds", "bytes_sent", "bytes_from_dealer"):
+        counts = [event.fields[key] for event in tables]
+        assert counts == sorted(set(counts))
+        assert counts[-1] == getattr(report, key)
+    assert f"{report.bytes_sent / 1e6:,.1f} MB sent" in tables[-1].text
+
+
 @pytest.mark.parametrize("task", ["classification", "regression"])
 def test_training_in_threads(tmp_path: Path, task: str) -> None:
     local = prepare(tmp_path, task=task)
-    found = run(local, "train").checked()
+    outcome = run(local, "train")
+    found = outcome.checked()
     assert same_tests(model_of(local), plain_model(local))
     reports = [found[name][0] for name in local.names]
     check_costs(local, reports)
+    for report in reports:
+        check_progress(report, outcome.events[report.party])
+    standing = [
+        [event.fields["by_workers"] for event in outcome.events[name] if event.kind == "progress"]
+        for name in local.names
+    ]
+    assert sum(last["sent"] for *_, last in standing) > 0
+    assert len({sum(last[key] for *_, last in standing) for key in ("sent", "received")}) == 1
     assert len(list((tmp_path / "bank" / "models" / "rehearsal.checkpoints").glob("*.shard?"))) == 3
     run(local, "predict").checked()
 

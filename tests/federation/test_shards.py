@@ -11,20 +11,16 @@ from pathlib import Path
 import pytest
 
 from privet.arithmetic.shares import Share
-from privet.boosting.estimate import estimate
 from privet.errors import DataError, ParameterError, PeerError, UnavailableError
 from privet.federation.engines import Threads
 from privet.federation.events import Event
 from privet.federation.foreseen import foresee
-from privet.federation.ids import compare_ids
 from privet.federation.party_report import PartyReport
 from privet.federation.shard_rows import no_rows
 from privet.federation.summons import Summons, make_identity
 from privet.federation.worker import work_on_all
 from privet.files.job import Job
-from privet.files.part_file import load_part
 from privet.laboratory.local_federation import LocalFederation
-from privet.runtime.counter import cost_of
 from privet.runtime.dealer import Dealer
 from privet.runtime.orders import Order
 from privet.runtime.party import Party
@@ -44,12 +40,10 @@ def prepare(folder: Path, shards: int = 3, **values: object) -> LocalFederation:
 
 def check_costs(local: LocalFederation, reports: Sequence[PartyReport]) -> None:
     """What heads and workers sent together is what was counted."""
-    features = load_part(local.part("bank")).part.features
-    federation = Job.read(local.job).federation(features, (7, 7, 7, 7, 7))
-    due, ids = estimate(federation, federation.plan(40)), cost_of(compare_ids, 2, None)
-    assert {report.rounds for report in reports} == {ids.rounds + due.rounds}
-    assert sum(report.bytes_sent for report in reports) == ids.online + due.online
-    assert sum(report.bytes_from_dealer for report in reports) == ids.offline + due.offline
+    due = foresee(Job.read(local.job), 40, [3, 2], cut_counts=(7, 7, 7, 7, 7)).cost
+    assert {report.rounds for report in reports} == {due.rounds}
+    assert sum(report.bytes_sent for report in reports) == due.online
+    assert sum(report.bytes_from_dealer for report in reports) == due.offline
 
 
 def check_progress(report: PartyReport, events: Sequence[Event]) -> None:

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from privet.errors import PeerError
+from privet.errors import PeerError, PeerMisbehavedError
 from privet.federation.progress import groups
-from privet.runtime.meter import Figures
+from privet.runtime.meter import Figures, Meter
 from privet.runtime.orders import Head, Order, Worker, answers
+from privet.transport import messages
 from privet.transport.memory import memory_channels
 
 
@@ -83,6 +84,19 @@ def test_whoever_answers_before_it_is_asked_for_keeps_nobody_waiting() -> None:
         worker.done()
     answers(heads, [[], []])
     assert [head.waited for head in heads] == [0.0, 0.0]
+
+
+@pytest.mark.parametrize("peak", ["NaN", "Infinity", "null", "[]", '"much"', ""])
+def test_memory_of_a_worker_is_a_number(peak: str) -> None:
+    (head,), (worker,) = in_groups(1)
+    worker.metered(Meter(), 12.5)
+    assert head.metered() == Meter()
+    assert head.peak_rss_mb == 12.5
+    worker.done()
+    told = '{"online": {}, "offline": {}' + (f', "peak_rss_mb": {peak}' if peak else "") + "}"
+    messages.send(worker.channel, ["head"], told.encode())
+    with pytest.raises(PeerMisbehavedError, match="has no meter"):
+        head.metered()
 
 
 def test_what_workers_have_sent_as_of_their_last_answers() -> None:

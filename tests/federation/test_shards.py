@@ -48,6 +48,8 @@ def check_costs(local: LocalFederation, reports: Sequence[PartyReport]) -> None:
 
 def check_progress(report: PartyReport, events: Sequence[Event]) -> None:
     """What each table's line counts is what workers did, too: the last one has all of it."""
+    (started,) = (event.text for event in events if event.kind == "started")
+    assert " MB of memory a worker, " in started
     tables = [event for event in events if event.kind == "table"]
     for key in ("rounds", "bytes_sent", "bytes_from_dealer"):
         counts = [event.fields[key] for event in tables]
@@ -230,8 +232,13 @@ def test_workers_in_processes_read_their_own_rows(tmp_path: Path) -> None:
     party = local.folder / "bank" / "party.toml"
     change(party, ("[data]", "[cluster]\nlocal = 2\n\n[data]"))
     found = run(local, "train", wait=60)
-    found.checked()
+    reports = {name: found.checked()[name][0] for name in local.names}
     assert same_tests(model_of(local), model_in_the_clear(local, common_rows(local)))
+    # These have memory of their own; threads have that of the process, which is reported.
+    peak = reports["bank"].worker_peak_rss_mb
+    assert peak is not None
+    assert 50 < peak != reports["bank"].peak_rss_mb
+    assert reports["shop"].worker_peak_rss_mb is None
     where = [event.fields["where"] for event in found.events["bank"] if event.kind == "workers"]
     assert where == ["2 processes on this machine"]
 
@@ -320,6 +327,8 @@ def test_large_batches_are_predicted_in_shards(
     monkeypatch.setattr("privet.boosting.sharded_inference.WORTHWHILE", 1)
     found = run(local, "predict", wait=60, explain=asks)
     report, predictions = found.checked()["shop"]
+    with_memory = [found.results[name][0].worker_peak_rss_mb is not None for name in local.names]
+    assert with_memory == [local_workers, False]
     assert [event.kind for event in found.events["shop"]].count("workers") == 1
     assert predictions.ids.tolist() == expected.ids.tolist()
     assert predictions.to_csv() == expected.to_csv()

@@ -123,7 +123,7 @@ def _of_orders() -> dict[str, Reader]:
         ),
         "answers of workers": Reader([bytes(104)], answered, size=104),
         "meters": Reader(
-            [json.dumps(meter.packed()).encode()],
+            [json.dumps({**meter.packed(), "peak_rss_mb": 123.4}).encode()],
             lambda content: head(_DONE, *message(content)).metered(),
             _WORKER,
             share=2,

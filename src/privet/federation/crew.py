@@ -50,6 +50,8 @@ class Crew:
     """Our end of the channel to each of them."""
     meters: list[Meter] = field(default_factory=list)
     """What each of them has metered, once they are dismissed."""
+    peak_rss_mb: float | None = None
+    """The most memory that a process of theirs took, then, if it is not ours."""
 
 
 @contextlib.contextmanager
@@ -138,6 +140,8 @@ def gathered(
                 raise reason from None
             dismiss(workers)
             crew.meters = [worker.metered() for worker in workers]
+            if engine.apart:
+                crew.peak_rss_mb = max(worker.peak_rss_mb for worker in workers)
 
 
 def _reason(workers: list[Head], error: PeerError) -> PrivetError:

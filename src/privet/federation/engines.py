@@ -35,6 +35,9 @@ _ENDING = 5.0  # seconds for workers whose head has gone to find that out
 class Engine(ABC):
     """Something that runs workers."""
 
+    apart = True
+    """Whether they are in other processes than this one, with memory of their own."""
+
     @property
     @abstractmethod
     def where(self) -> str:
@@ -61,6 +64,8 @@ class Engine(ABC):
 
 class Threads(Engine):
     """Threads of this process, which have their rows from it."""
+
+    apart = False
 
     def __init__(self) -> None:
         self._threads: list[threading.Thread] = []

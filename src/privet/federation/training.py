@@ -129,6 +129,7 @@ def _train(party: PartyFile, seat: Seat, restart: bool) -> tuple[PartyReport, Pa
         validation=program.validated(result),
         ahead=dealt is not None,
         alignment=None if common is None else common.report,
+        worker_peak_rss_mb=None if crew is None else crew.peak_rss_mb,
     )
     return report, own.path
 

@@ -14,6 +14,7 @@ wait to be taken.
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -106,6 +107,8 @@ class Head:
         """Since when we wait for its answer, by the monotonic clock, if we do now."""
         self.figures = Figures()
         """What it had metered when it last answered."""
+        self.peak_rss_mb = 0.0
+        """The most memory that its process took, as it says when it is dismissed."""
 
     @property
     def number(self) -> int:
@@ -155,9 +158,14 @@ class Head:
         """Return what a worker has metered, that was asked for it or dismissed."""
         self.answer([])
         try:
-            return Meter.unpacked(json.loads(messages.receive(self.channel, self._worker)))
+            told = json.loads(messages.receive(self.channel, self._worker))
+            meter, peak = Meter.unpacked(told), float(told["peak_rss_mb"])
+            if not math.isfinite(peak):
+                raise ValueError
         except _NONE:
             raise PeerMisbehavedError(self._worker, "has no meter") from None
+        self.peak_rss_mb = peak
+        return meter
 
     def _reason(self) -> PrivetError:
         """Return what a worker says that went wrong, as if it had happened to us."""
@@ -228,10 +236,14 @@ class Worker:
             letter = Letter.of(share.ring, share.shape)
             self.channel.send(self._head, letter.write([share.part]))
 
-    def metered(self, meter: Meter) -> None:
-        """Say that all is done that was asked for, and what was metered."""
+    def metered(self, meter: Meter, peak_rss_mb: float = 0.0) -> None:
+        """Say that all is done that was asked for, what was metered, and how much memory it took.
+
+        The memory, at the end alone.
+        """
         self.done(metered=meter.figures())
-        messages.send(self.channel, [self._head], json.dumps(meter.packed()).encode())
+        told = {**meter.packed(), "peak_rss_mb": peak_rss_mb}
+        messages.send(self.channel, [self._head], json.dumps(told).encode())
 
     def failed(self, error: BaseException, step: str) -> None:
         """Say that nothing more will come, and why."""

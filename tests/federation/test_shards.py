@@ -11,23 +11,19 @@ from pathlib import Path
 import pytest
 
 from privet.arithmetic.shares import Share
-from privet.boosting.estimate import estimate
 from privet.errors import DataError, ParameterError, PeerError, UnavailableError
 from privet.federation.engines import Threads
 from privet.federation.events import Event
 from privet.federation.foreseen import foresee
-from privet.federation.ids import compare_ids
 from privet.federation.party_report import PartyReport
 from privet.federation.shard_rows import no_rows
 from privet.federation.summons import Summons, make_identity
 from privet.federation.worker import work_on_all
 from privet.files.job import Job
 from privet.files.own_shards import shard_table
-from privet.files.part_file import load_part
 from privet.files.party_file import PartyFile
 from privet.laboratory.local_federation import LocalFederation
 from privet.laboratory.ports import free_ports
-from privet.runtime.counter import cost_of
 from privet.runtime.dealer import Dealer
 from privet.runtime.orders import Order
 from privet.runtime.party import Party
@@ -48,21 +44,40 @@ def prepare(folder: Path, shards: int = 3, **values: object) -> LocalFederation:
 
 def check_costs(local: LocalFederation, reports: Sequence[PartyReport]) -> None:
     """What heads and workers sent together is what was counted."""
-    features = load_part(local.part("bank")).part.features
-    federation = Job.read(local.job).federation(features, (7, 7, 7, 7, 7))
-    due, ids = estimate(federation, federation.plan(40)), cost_of(compare_ids, 2, None)
-    assert {report.rounds for report in reports} == {ids.rounds + due.rounds}
-    assert sum(report.bytes_sent for report in reports) == ids.online + due.online
-    assert sum(report.bytes_from_dealer for report in reports) == ids.offline + due.offline
+    due = foresee(Job.read(local.job), 40, [3, 2], cut_counts=(7, 7, 7, 7, 7)).cost
+    assert {report.rounds for report in reports} == {due.rounds}
+    assert sum(report.bytes_sent for report in reports) == due.online
+    assert sum(report.bytes_from_dealer for report in reports) == due.offline
+
+
+def check_progress(report: PartyReport, events: Sequence[Event]) -> None:
+    """What each table's line counts is what workers did, too: the last one has all of it."""
+    (started,) = (event.text for event in events if event.kind == "started")
+    assert " MB of memory a worker, " in started
+    tables = [event for event in events if event.kind == "table"]
+    for key in ("rounds", "bytes_sent", "bytes_from_dealer"):
+        counts = [event.fields[key] for event in tables]
+        assert counts == sorted(set(counts))
+        assert counts[-1] == getattr(report, key)
+    assert f"{report.bytes_sent / 1e6:,.1f} MB sent" in tables[-1].text
 
 
 @pytest.mark.parametrize("task", ["classification", "regression"])
 def test_training_in_threads(tmp_path: Path, task: str) -> None:
     local = prepare(tmp_path, task=task)
-    found = run(local, "train").checked()
+    outcome = run(local, "train")
+    found = outcome.checked()
     assert same_tests(model_of(local), plain_model(local))
     reports = [found[name][0] for name in local.names]
     check_costs(local, reports)
+    for report in reports:
+        check_progress(report, outcome.events[report.party])
+    standing = [
+        [event.fields["by_workers"] for event in outcome.events[name] if event.kind == "progress"]
+        for name in local.names
+    ]
+    assert sum(last["sent"] for *_, last in standing) > 0
+    assert len({sum(last[key] for *_, last in standing) for key in ("sent", "received")}) == 1
     assert len(list((tmp_path / "bank" / "models" / "rehearsal.checkpoints").glob("*.shard?"))) == 3
     run(local, "predict").checked()
 
@@ -263,8 +278,13 @@ def test_workers_in_processes_read_their_own_rows(tmp_path: Path) -> None:
     party = local.folder / "bank" / "party.toml"
     change(party, ("[data]", "[cluster]\nlocal = 2\n\n[data]"))
     found = run(local, "train", wait=60)
-    found.checked()
+    reports = {name: found.checked()[name][0] for name in local.names}
     assert same_tests(model_of(local), model_in_the_clear(local, common_rows(local)))
+    # These have memory of their own; threads have that of the process, which is reported.
+    peak = reports["bank"].worker_peak_rss_mb
+    assert peak is not None
+    assert 50 < peak != reports["bank"].peak_rss_mb
+    assert reports["shop"].worker_peak_rss_mb is None
     where = [event.fields["where"] for event in found.events["bank"] if event.kind == "workers"]
     assert where == ["2 processes on this machine"]
 
@@ -373,6 +393,8 @@ def test_large_batches_are_predicted_in_shards(
     monkeypatch.setattr("privet.boosting.sharded_inference.WORTHWHILE", 1)
     found = run(local, "predict", wait=60, explain=asks)
     report, predictions = found.checked()["shop"]
+    with_memory = [found.results[name][0].worker_peak_rss_mb is not None for name in local.names]
+    assert with_memory == [local_workers, False]
     assert [event.kind for event in found.events["shop"]].count("workers") == 1
     assert predictions.ids.tolist() == expected.ids.tolist()
     assert predictions.to_csv() == expected.to_csv()

@@ -22,6 +22,7 @@ from privet.boosting.validation import validate
 from privet.runtime.counter import Cost, Counter
 from privet.terms.plan import Plan
 
+_NOTHING = Cost()
 _PROCESS = 110_000_000
 """Bytes of a process that does nothing yet."""
 _READING = 210_000_000
@@ -59,13 +60,20 @@ class Estimate:
     """Bytes of a participant's table on disk, for a while: of all its workers, too, if any."""
 
 
-def estimate(federation: Federation, plan: Plan, done: int = 0, dealers: int = 1) -> Estimate:
+def estimate(
+    federation: Federation,
+    plan: Plan,
+    done: int = 0,
+    dealers: int = 1,
+    before: Cost = _NOTHING,
+) -> Estimate:
     """Return what a training will take, from its plan alone, if some tables are done.
 
-    As if none was saved by stopping early.
+    As if none was saved by stopping early. `before` is what everybody does before it.
     """
     left = plan.params.tables - done
-    total = count_reasons(federation, plan, dealers) + _of_validation(federation, plan, dealers)
+    total = before + count_reasons(federation, plan, dealers)
+    total += _of_validation(federation, plan, dealers)
     if left:
         total += _total(federation, plan, done, dealers)
     return Estimate(

@@ -57,6 +57,8 @@ class Crew:
     """Our end of the channel to each of them."""
     meters: list[Meter] = field(default_factory=list)
     """What each of them has metered, once they are dismissed."""
+    peak_rss_mb: float | None = None
+    """The most memory that a process of theirs took, then, if it is not ours."""
 
 
 @contextlib.contextmanager
@@ -138,6 +140,8 @@ def gathered(
                 yield crew
                 dismiss(crew.workers)
                 crew.meters = [worker.metered() for worker in crew.workers]
+                if engine.apart:
+                    crew.peak_rss_mb = max(worker.peak_rss_mb for worker in crew.workers)
 
 
 @contextlib.contextmanager

@@ -36,10 +36,13 @@ _ENDING = 5.0  # seconds for workers whose head has gone to find that out
 class Engine(ABC):
     """Something that runs workers."""
 
+    apart = True
+    """Whether they are in other processes than this one, with memory of their own."""
+
     @property
     @abstractmethod
     def where(self) -> str:
-        """Where they are, in words."""
+        """Where they are, in words, once they are placed."""
 
     @abstractmethod
     def place(self, summonses: Sequence[Summons], here: Load) -> None:
@@ -62,6 +65,8 @@ class Engine(ABC):
 
 class Threads(Engine):
     """Threads of this process, which have their rows from it."""
+
+    apart = False
 
     def __init__(self) -> None:
         self._threads: list[threading.Thread] = []
@@ -92,16 +97,19 @@ class Processes(Engine):
         self._count = count
         self._load = load
         self._processes: list[multiprocessing.process.BaseProcess] = []
+        self._batches = 0
         self._context = processes_with(load.__module__)
 
     @property
     def where(self) -> str:
         """On this machine."""
-        return f"{self._count} processes on this machine"
+        return f"{self._batches} process{'es' * (self._batches > 1)} on this machine"
 
     def place(self, summonses: Sequence[Summons], _: Load) -> None:
         """Start processes that have nothing of ours but summonses."""
-        for batch in spread(summonses, self._count):
+        batches = spread(summonses, self._count)
+        self._batches = len(batches)  # no more than there are workers, whatever was asked for
+        for batch in batches:
             process = self._context.Process(
                 target=_in_process, args=(batch, self._load), daemon=True
             )

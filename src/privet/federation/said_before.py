@@ -45,12 +45,13 @@ def told_of(data: PartyData, job: Job, tell: Tell) -> list[int] | None:
 
 def of_cost(plan: Plan, cost: Estimate) -> Event:
     """Return what is about to be trained, and what that will take."""
+    whose = " a worker" if plan.shards > 1 else ""
     return Event(
         "started",
         f"{plan.n_samples:,} samples, {plan.n_features} features: "
         f"{cost.rounds:,} rounds, {cost.online / 1e6:,.0f} MB between the participants, "
         f"{cost.offline / 1e6:,.0f} MB from the dealer, "
-        f"about {cost.memory / 1e6:,.0f} MB of memory, {cost.masks} masks",
+        f"about {cost.memory / 1e6:,.0f} MB of memory{whose}, {cost.masks} masks",
         {
             "samples": plan.n_samples,
             "features": plan.n_features,

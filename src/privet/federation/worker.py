@@ -24,7 +24,7 @@ from privet.files.shard_scores import ShardScores
 from privet.runtime.meter import Meter
 from privet.runtime.orders import Worker
 from privet.runtime.party import Party
-from privet.runtime.roles import Program, run_dealer, run_party
+from privet.runtime.roles import Program, peak_rss_mb, run_dealer, run_party
 from privet.runtime.runtime import Runtime
 from privet.suites.suite import AppliedTests
 from privet.transport import messages
@@ -80,7 +80,7 @@ def work(summons: Summons, load: Load) -> None:
             orders.failed(error, step)
             link.leave()  # so that our head hears it, whatever it does now
             raise
-        orders.metered(meter)
+        orders.metered(meter, peak_rss_mb())
 
 
 def _meet(

@@ -34,7 +34,7 @@ class Cluster(Config):
     """Where workers are, and how they are reached."""
 
     local: Annotated[int, Field(ge=1, le=1000)] | None = None
-    """How many processes on this machine they are spread over."""
+    """How many processes on this machine they are spread over: at most one a worker."""
     scheduler: str | None = None
     """The address of a Dask scheduler, tls://HOST:PORT, on whose workers they are placed."""
     ca: str | None = None

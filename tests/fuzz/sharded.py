@@ -94,7 +94,13 @@ def _of_orders() -> dict[str, Reader]:
     order = {"order": "sums", "numbers": [1, 2], "shares": shares}
     meter = Meter()
     meter.online["table 1"] = Traffic(1, 2, 3, 4)
-    reason = {"kind": "PeerLostError", "peer": "bank", "problem": "has gone", "step": "table 1"}
+    reason = {
+        "kind": "PeerLostError",
+        "peer": "bank",
+        "problem": "has gone",
+        "step": "table 1",
+        "doubt": 4,
+    }
 
     def head(*said: Array) -> Head:
         return Head(Scripted(HEAD, {_WORKER: said}), _WORKER, 0)

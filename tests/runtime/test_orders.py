@@ -23,7 +23,7 @@ def told(error: BaseException) -> errors.PrivetError:
 def test_it_is_of_the_same_kind(kind: type[errors.PrivetError]) -> None:
     error = told(kind("cannot be used"))
     assert type(error) is kind
-    assert (str(error), error.step) == ("in shard 3: cannot be used", "table/sums")
+    assert (str(error), error.step) == ("cannot be used (our worker for shard 3)", "table/sums")
 
 
 def test_a_table_that_cannot_be_read() -> None:
@@ -32,10 +32,10 @@ def test_a_table_that_cannot_be_read() -> None:
         raise FileNotFoundError
     error = told(caught.value)
     assert type(error) is errors.DataError
-    assert str(error) == "in shard 3: rows.parquet: No such file or directory"
+    assert str(error) == "rows.parquet: No such file or directory (our worker for shard 3)"
 
 
 def test_a_bug_is_a_lost_worker() -> None:
     error = told(ZeroDivisionError("by 0"))
     assert isinstance(error, errors.PeerLostError)
-    assert str(error) == "worker: ended by ZeroDivisionError: by 0 (in shard 3)"
+    assert str(error) == "worker: ended by ZeroDivisionError: by 0"

@@ -144,9 +144,11 @@ def test_a_lost_worker_is_named_though_others_have_ended_before(tmp_path: Path) 
     local = prepare(tmp_path)
     change(local.folder / "bank" / "party.toml", ("[data]", "[cluster]\nlocal = 1\n\n[data]"))
 
+    before = multiprocessing.active_children()
+
     def kill(event: Event) -> None:
         if event.kind == "started":
-            (process,) = multiprocessing.active_children()
+            (process,) = (p for p in multiprocessing.active_children() if p not in before)
             process.kill()
             time.sleep(3)
 
@@ -163,9 +165,11 @@ def test_everybody_knows_whose_worker_was_lost_and_in_which_shard(
     local = prepare(tmp_path)
     change(local.folder / "bank" / "party.toml", ("[data]", "[cluster]\nlocal = 3\n\n[data]"))
 
+    before = multiprocessing.active_children()
+
     def kill(event: Event) -> None:
         if event.kind == "table" and event.fields["table"] == 1:
-            workers = multiprocessing.active_children()
+            workers = [p for p in multiprocessing.active_children() if p not in before]
             sorted(workers, key=lambda process: process.pid or 0)[shard - 1].kill()
 
     found = run(local, "train", tells={"bank": kill}, wait=60)

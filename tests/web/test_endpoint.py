@@ -404,6 +404,43 @@ def test_a_body_that_is_too_long(queue: Answering, declared: bool) -> None:
         assert next_answer(connection).startswith(b"HTTP/1.1 200 ")
 
 
+def _chunked(size: int, chunk: int) -> list[bytes]:
+    """Return a body of blanks in chunks, and its end."""
+    sizes = [min(chunk, size - start) for start in range(0, size, chunk)]
+    return [b"%x\r\n%s\r\n" % (each, b" " * each) for each in sizes] + [b"0\r\n\r\n"]
+
+
+@pytest.mark.parametrize("sends", ["at once", "by chunk", "end with last", "by 8,000 bytes"])
+def test_bodies_about_as_long_as_may_be_are_answered(queue: Answering, sends: str) -> None:
+    """However they are cut: the piece that is too much may be the last, and nothing follows it."""
+    head = (
+        b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        b"Transfer-Encoding: chunked\r\n\r\n"
+    )
+    with endpoint(queue, most_bytes=100_000) as port:
+        for size in (90_000, 99_999, 100_000, 100_001, 120_000, 130_000, 400_000):
+            for chunk in (16_000, 50_000, 65_000, 100_000, 100_001, 120_000):
+                pieces = [head, *_chunked(size, chunk)]
+                if sends == "at once":
+                    pieces = [b"".join(pieces)]
+                elif sends == "end with last":
+                    pieces[-2:] = [b"".join(pieces[-2:])]
+                elif sends == "by 8,000 bytes":
+                    whole = b"".join(pieces)
+                    pieces = [whole[at : at + 8000] for at in range(0, len(whole), 8000)]
+                with line(port) as connection:
+                    connection.settimeout(5)
+                    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                    for piece in pieces:
+                        connection.sendall(piece)
+                        time.sleep(0.002)
+                    code = b"400" if size <= 100_000 else b"413"
+                    answer = next_answer(connection)
+                    assert answer.startswith(b"HTTP/1.1 " + code), (size, chunk)
+                    connection.sendall(HIDDEN)
+                    assert next_answer(connection).startswith(b"HTTP/1.1 200 "), (size, chunk)
+
+
 def test_a_head_without_an_end(queue: Answering) -> None:
     said = b"GET /live HTTP/1.1\r\nX-More: " + b"x" * (1 << 15)
     with endpoint(queue) as port, line(port, said) as connection:

@@ -40,7 +40,7 @@ from privet.federation.request_queue import Request, RequestQueue
 from privet.files.endpoint import Endpoint
 from privet.web.asked import Reader, TooManyRowsError, encoded, told
 from privet.web.connections import Connections
-from privet.web.guard import Guard, discard_body, refusal
+from privet.web.guard import MOST_DISCARDED, Guard, discard_body, refusal
 from privet.web.metrics import CONTENT_TYPE, Latencies, exposition
 from privet.web.openapi import document, page
 
@@ -117,19 +117,21 @@ class Application:
 
     async def _body(self, http: HttpRequest) -> bytes | None:
         """Return what was sent; None if it is too much, of which nothing is kept."""
-        most, found = self.endpoint.most_bytes, bytearray()
+        most, found, taken = self.endpoint.most_bytes, bytearray(), 0
         declared = http.headers.get("content-length")
-        too_long = declared is not None and int(declared) > most
-        if not too_long:
-            async for piece in http.stream():
-                found += piece
-                if len(found) > most:
-                    too_long = True
-                    break
-        if too_long:
+        if declared is not None and int(declared) > most:
             await discard_body(http.receive)
             return None
-        return bytes(found)
+        # The stream itself knows its end: after the last piece, whoever asks for more waits on.
+        async for piece in http.stream():
+            taken += len(piece)
+            if taken <= most:
+                found += piece
+            else:
+                found.clear()
+            if taken > most + MOST_DISCARDED:
+                break
+        return bytes(found) if taken <= most else None
 
     async def _ask(self, request: Request) -> bool:
         """Have a request answered, or refused; tell whether that was in time."""

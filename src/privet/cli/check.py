@@ -34,7 +34,9 @@ def check(
 ) -> None:
     """See whether you could take part in a job: keys, addresses, data, disk, clock, versions."""
     agreed = Job.read(job)
-    if (party is None) != dealer:
+    if party is not None and dealer:
+        raise ParameterError("party, dealer: give one of them: a check is of one role at a time")
+    if party is None and not dealer:
         raise ParameterError("party: give --party, or --dealer if you are one")
     if party is not None:
         own = PartyFile.load(party)

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from privet.errors import DataError, UnavailableError
+from privet.files.atomic import check_writable
 
 _START = "0" * 64
 _MOST_BYTES = 1 << 20
@@ -45,14 +46,24 @@ class AuditLog:
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
 
+    def check(self) -> None:
+        """Raise UnavailableError unless records could be added; none is."""
+        try:
+            os.close(os.open(self.path, os.O_RDWR | os.O_APPEND))
+        except FileNotFoundError:
+            check_writable(self.path)
+        except OSError as error:
+            raise self._unwritable(error) from None
+
+    def _unwritable(self, error: OSError) -> UnavailableError:
+        return UnavailableError(f"{self.path}: the audit log cannot be written: {error.strerror}")
+
     def add(self, event: str, **fields: Any) -> None:
         """Add a record, and wait until it is on disk."""
         try:
             descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
         except OSError as error:
-            raise UnavailableError(
-                f"{self.path}: the audit log cannot be written: {error.strerror}"
-            ) from None
+            raise self._unwritable(error) from None
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             last, whole = _last_line(descriptor)
@@ -65,9 +76,7 @@ class AuditLog:
             self._write(descriptor, {"number": number, "event": event, **fields}, last)
             os.fsync(descriptor)
         except OSError as error:
-            raise UnavailableError(
-                f"{self.path}: the audit log cannot be written: {error.strerror}"
-            ) from None
+            raise self._unwritable(error) from None
         finally:
             os.close(descriptor)
 

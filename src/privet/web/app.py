@@ -29,6 +29,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.requests import Request as HttpRequest
 from starlette.responses import HTMLResponse, JSONResponse, Response
@@ -77,7 +78,7 @@ class Application:
                 )
             ),
         ]
-        handlers = {404: _not_found, 405: _not_found, Exception: _bug}
+        handlers = {404: _not_found, 405: _not_allowed, Exception: _bug}
         app = Starlette(routes=routes, exception_handlers=handlers)
         return Guard(app, self.endpoint, self.endpoint.read_token())
 
@@ -111,7 +112,8 @@ class Application:
             wait = "1" if request.refused.why == "full" else _RETRY_SECONDS
             return refusal(code, request.refused.text, Retry_After=wait)
         if request.unknown:
-            text = f"{len(request.unknown)} ids are not known to all participants"
+            count = len(request.unknown)
+            text = f"{count:,} {'id is' if count == 1 else 'ids are'} not known to all participants"
             return await _json({"error": text, "unknown": request.unknown}, 404)
         return await _json(told(request))
 
@@ -208,6 +210,13 @@ def _from_another_thread(
 async def _not_found(http: HttpRequest, _: Exception) -> Response:
     await discard_body(http.receive)
     return refusal(404, "there are POST /predict, and GET /ready, /live, /health, /metrics, /docs")
+
+
+async def _not_allowed(http: HttpRequest, error: Exception) -> Response:
+    await discard_body(http.receive)
+    assert isinstance(error, HTTPException)
+    allowed = (error.headers or {}).get("Allow", "")
+    return refusal(405, f"{http.url.path} takes {allowed}, and not {http.method}", Allow=allowed)
 
 
 async def _bug(_: HttpRequest, __: Exception) -> Response:

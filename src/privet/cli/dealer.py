@@ -74,8 +74,8 @@ def dealer(
     cluster: Annotated[
         Path | None,
         typer.Option(
-            help="Where your workers are, if rows are in shards: a TOML file with the keys of "
-            "[cluster] in party.toml.",
+            help="Where your workers are, if rows are in shards: a TOML file with the keys that "
+            "`cluster` has in party.toml.",
             show_default="threads of this process",
         ),
     ] = None,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
+from itertools import chain
 from pathlib import Path
 from typing import Annotated
 
@@ -14,6 +16,7 @@ from privet.cli.dealer import Certificate, Key, Listen, Name, which_dealer
 from privet.cli.options import JobFile
 from privet.errors import ParameterError
 from privet.federation.checkup import check_up, check_up_member
+from privet.federation.findings import Finding, of_audit_log
 from privet.files.job import Job
 from privet.files.party_file import PartyFile
 
@@ -30,6 +33,10 @@ def check(
     certificate: Certificate = None,
     name: Name = None,
     listen: Listen = None,
+    audit: Annotated[
+        Path | None,
+        typer.Option(help="With --dealer: the audit log that you keep.", show_default=False),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="As JSON, on stdout.")] = False,
 ) -> None:
     """See whether you could take part in a job: keys, addresses, data, disk, clock, versions."""
@@ -38,6 +45,9 @@ def check(
         raise ParameterError("party, dealer: give one of them: a check is of one role at a time")
     if party is None and not dealer:
         raise ParameterError("party: give --party, or --dealer if you are one")
+    if party is not None and audit is not None:
+        raise ParameterError("audit: is for dealers; a participant's is in party.toml")
+    looking: Iterable[Finding]
     if party is not None:
         own = PartyFile.load(party)
         own.check_seat(agreed)
@@ -45,7 +55,8 @@ def check(
     else:
         ours = which_dealer(agreed, name)
         keys = str(key or f"{ours}.key"), str(certificate or f"{ours}.crt")
-        looking = check_up_member(agreed, ours, *keys, listen)
+        logs = () if audit is None else (of_audit_log(audit),)
+        looking = chain(check_up_member(agreed, ours, *keys, listen), logs)
     console = Console(highlight=False, soft_wrap=True)
     found = []
     for finding in looking:

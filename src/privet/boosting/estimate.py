@@ -86,7 +86,7 @@ def estimate(
         masks="lattice" if plan.errors else "uniform",
         orders=total.orders,
         head_memory=_memory_of_a_head(plan) if plan.shards > 1 else 0,
-        scratch=(1 + (plan.shards > 1)) * _scratch(plan),
+        scratch=scratch(plan.n_rows, _most_features(plan), plan.shards),
     )
 
 
@@ -112,10 +112,13 @@ def _memory_of_a_head(plan: Plan) -> int:
     return _PROCESS + max(_READING, (_TO_LEARN_OF_A_ROW + _most_features(plan)) * plan.n_rows)
 
 
-def _scratch(plan: Plan) -> int:
-    """Return what a table takes on disk before its buckets are all that is left of it."""
-    cells = _most_features(plan) * plan.n_rows
-    return 9 * cells if 8 * cells > IN_MEMORY else 0
+def scratch(rows: int, features: int, shards: int) -> int:
+    """Return what a table takes on disk before its buckets are all that is left of it.
+
+    Where rows are in shards, all workers together take as much again.
+    """
+    cells = features * rows
+    return (1 + (shards > 1)) * 9 * cells if 8 * cells > IN_MEMORY else 0
 
 
 def _total(federation: Federation, plan: Plan, done: int, dealers: int) -> Cost:

@@ -4,15 +4,30 @@ from __future__ import annotations
 
 import contextlib
 import socket
+from collections.abc import Iterator
 
 from privet.errors import UnavailableError
 from privet.federation.engines import look_for_workers
+from privet.federation.findings import Finding, attempt
 from privet.files.cluster import Cluster
 from privet.files.contacts import parse_address
+from privet.files.job import Job
 from privet.transport.mesh import listen
 
 
-def look_at_cluster(cluster: Cluster, shards: int, host: str) -> str:
+def check_up_cluster(
+    job: Job, name: str, listen_on: str | None, cluster: Cluster
+) -> Iterator[Finding]:
+    """Look at what our workers need, if the job has rows in shards."""
+    host, _ = parse_address(listen_on or job.contact(name).address)
+    if job.shards > 1:
+        yield attempt("workers", lambda: _look(cluster, job.shards, host))
+    elif cluster != Cluster():
+        text = "[cluster] is for jobs with rows in shards, and this one has none"
+        yield Finding("workers", "doubtful", text)
+
+
+def _look(cluster: Cluster, shards: int, host: str) -> str:
     """Return where workers will be; raise UnavailableError if they could not, or not be reached.
 
     They listen on a host of ours, unless a scheduler places them elsewhere.

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -84,7 +86,7 @@ class Seat:
             for member in self.job.members()
             if not ahead or (member.name in dealers) == (self.name in dealers)
         ]
-        with listen(self.host, self.port) as listener:
+        with listen_at(self.host, self.port) as listener:
             self.tell(
                 Event(
                     "listening",
@@ -115,6 +117,19 @@ class Seat:
             raise
         finally:
             channel.abort()  # does nothing after a goodbye
+
+
+def listen_at(host: str, port: int) -> socket.socket:
+    """Listen where the others call us, or say what can be done about it."""
+    try:
+        return listen(host, port)
+    except UnavailableError as error:
+        advice = {
+            errno.EADDRINUSE: "stop what listens there, or have all change the port in the job",
+            errno.EADDRNOTAVAIL: "this machine has no such address: say at which one we listen "
+            "(`listen` in party.toml, --listen of a dealer), or have all correct the job",
+        }.get(getattr(error.__cause__, "errno", 0))
+        raise UnavailableError(str(error) if advice is None else f"{error}: {advice}") from None
 
 
 @contextlib.contextmanager

@@ -66,7 +66,7 @@ def listen(host: str = "127.0.0.1", port: int = 0) -> socket.socket:
         return socket.create_server((host, port), family=family, backlog=64)
     except OSError as error:
         problem = str(error.strerror).partition(" (while attempting")[0]
-        raise UnavailableError(f"cannot listen on {host}:{port}: {problem}") from None
+        raise UnavailableError(f"cannot listen on {host}:{port}: {problem}") from error
 
 
 def connect(

@@ -124,8 +124,9 @@ def _exit_codes() -> Iterator[str]:
     yield (
         "What a process of the command line returns. Its last line on stderr says why; with "
         "`--log-format json` that is an object with the fields `event` (`done`, `error` or "
-        "`interrupted`), `code`, `error` (the kind below), `peer` (whom it blames) and `step` "
-        "(where in the protocol it happened); the last two are null where they are not known.\n"
+        "`interrupted`), `code`, `error` (its kind in the tree below; of a bug of ours, that of "
+        "Python), `peer` (whom it blames) and `step` (where in the protocol it happened); the last "
+        "two are null where they are not known.\n"
     )
     kinds = [value for value in vars(errors).values() if inspect.isclass(value)]
     own = [kind for kind in kinds if "exit_code" in vars(kind) and kind.exit_code > 1]

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import typer
+from rich.text import Text
 
 from privet.cli.app import app
 from privet.cli.commands import COMMANDS, load
@@ -33,7 +34,10 @@ def commands() -> Iterator[tuple[str, Any]]:
             yield from ((f"{name} {each}", inner[each]) for each in inner)
 
 
-@pytest.mark.parametrize(("name", "command"), [pytest.param(n, c, id=n) for n, c in commands()])
+EVERY = [pytest.param(name, command, id=name) for name, command in commands()]
+
+
+@pytest.mark.parametrize(("name", "command"), EVERY)
 def test_help_ends_with_an_example_that_can_be_typed(name: str, command: Any) -> None:
     start, *examples = (command.epilog or "").split("\n\n")
     assert start == "For example:"
@@ -43,6 +47,17 @@ def test_help_ends_with_an_example_that_can_be_typed(name: str, command: Any) ->
         begin = ["privet", *name.split()]
         assert words[: len(begin)] == begin
         command.make_context(name, words[len(begin) :])  # which refuses what it does not know
+
+
+@pytest.mark.parametrize(("name", "command"), EVERY)
+def test_help_shows_what_it_says(name: str, command: Any) -> None:
+    """Nothing in it is taken for markup: in square brackets it would not be shown."""
+    texts = [command.help, command.short_help, command.epilog]
+    for param in command.params:
+        texts += [getattr(param, "help", None), getattr(param, "show_default", None)]
+    for text in texts:
+        if isinstance(text, str):
+            assert Text.from_markup(text).plain == text
 
 
 def test_an_example_with_an_option_that_is_gone_would_be_found() -> None:

@@ -34,10 +34,16 @@ def command(path: Path, job: str) -> list[str]:
 def test_there_is_one_for_every_role() -> None:
     assert {path.name.split("@")[0] for path in UNITS} == {
         "privet-check",
+        "privet-check-dealer",
         "privet-dealer",
         "privet-serve",
         "privet-train",
     }
+
+
+@pytest.mark.parametrize("path", DEPLOY.glob("*.timer"), ids=lambda path: path.stem)
+def test_a_timer_has_its_service(path: Path) -> None:
+    assert path.with_suffix(".service") in UNITS
 
 
 @pytest.mark.parametrize("path", UNITS, ids=lambda path: path.stem)
@@ -88,6 +94,11 @@ def test_a_federation_by_its_units(tmp_path: Path) -> None:
         for process in running.values():
             process.kill()
             process.communicate()
+    deals = command(DEPLOY / "privet-check-dealer@.service", "rehearsal")
+    assert subprocess.run(deals, cwd=tmp_path / "dealer", check=False).returncode == 0  # noqa: S603
+    (tmp_path / "dealer" / "audit.log").unlink()
+    (tmp_path / "dealer" / "audit.log").mkdir()
+    assert subprocess.run(deals, cwd=tmp_path / "dealer", check=False).returncode == 6  # noqa: S603
     looked = command(DEPLOY / "privet-check@.service", "rehearsal")
     assert subprocess.run(looked, cwd=tmp_path / "shop", check=False).returncode == 0  # noqa: S603
     change(tmp_path / "shop" / "train.csv", ("1-3,", "1-2,"))

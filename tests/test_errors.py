@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import importlib
 import pickle
+import pkgutil
 import re
 from pathlib import Path
 
+import privet
 from privet import InputError, PrivetError, errors
+from privet.federation.events import last_words
 from privet.runtime.roles import DEALER
 
 ROOT = Path(__file__).parent.parent
@@ -16,6 +20,12 @@ def kinds(below: type[PrivetError] = PrivetError) -> list[type[PrivetError]]:
     """Return every kind of error that this package defines."""
     direct = [kind for kind in below.__subclasses__() if kind.__module__ == errors.__name__]
     return direct + [found for child in direct for found in kinds(child)]
+
+
+def all_kinds(below: type[PrivetError] = PrivetError) -> list[type[PrivetError]]:
+    """Return every class of such errors there is, those that modules have for themselves too."""
+    found = [kind for child in below.__subclasses__() for kind in all_kinds(child)]
+    return [below, *found]
 
 
 def documented() -> dict[int, str]:
@@ -51,6 +61,25 @@ def test_the_tutorial_names_the_same_codes() -> None:
     assert listed is not None
     codes = [int(code) for code in re.findall(r"\b\d+\b", listed.group(1))]
     assert codes == sorted({kind.exit_code for kind in kinds()} - {PrivetError.exit_code})
+
+
+def test_logs_name_only_kinds_that_are_documented() -> None:
+    """Modules may tell more cases apart than whoever reads a log has to know."""
+    for module in pkgutil.walk_packages(privet.__path__, "privet."):
+        if not module.name.endswith("__main__"):
+            importlib.import_module(module.name)
+    page = (ROOT / "docs" / "reference" / "exit-codes.md").read_text()
+    tree = page[page.index("```text") :]
+    named = set(re.findall(r"^[ │├└─]*(\w+Error)\b", tree, re.MULTILINE))
+    assert named == {PrivetError.__name__, *(kind.__name__ for kind in kinds())}
+    found = [kind for kind in all_kinds() if kind.__module__.startswith("privet.")]
+    assert {kind.__new__(kind).kind for kind in found} == named
+    private = [kind for kind in found if kind.__name__ not in named]
+    assert private, "the rest checks nothing"
+    for kind in private:
+        told = last_words(kind("what is wrong")).fields
+        assert told["error"] in named
+        assert told["code"] == getattr(errors, told["error"]).exit_code
 
 
 def test_whom_an_error_blames() -> None:

@@ -226,6 +226,7 @@ def test_errors_are_exit_codes_and_json(tmp_path: Path) -> None:
     _, said = process.communicate(timeout=30)
     last = events(said)[-1]
     assert (process.returncode, last["event"], last["code"]) == (4, "error", 4)
+    assert last["error"] == "DataError"
     assert "the file is empty" in last["text"]
     assert (last["peer"], last["step"]) == (None, None)
     process = local.start("shop", "train")

@@ -7,7 +7,9 @@ import stat
 from pathlib import Path
 
 import numpy as np
+import pytest
 
+from privet.errors import DataError
 from privet.federation.own import Table
 from privet.files.job import Job
 from privet.files.party_file import PartyFile
@@ -53,7 +55,7 @@ def test_rows_as_they_stand(tmp_path: Path) -> None:
         f'    path = "{folder}"\n\n'
     )
     assert [path.name for path in sorted(folder.iterdir())] == [
-        *("00000.parquet", "00001.parquet", "00002.parquet")
+        *("00000-of-00003.parquet", "00001-of-00003.parquet", "00002-of-00003.parquet")
     ]
     after = own(local, "bank").read_rows(job).together()
     assert after.names == before.names
@@ -92,6 +94,30 @@ def test_rows_as_they_are_aligned(tmp_path: Path) -> None:
     finally:
         dealer.kill()
         dealer.communicate()
+
+
+@pytest.mark.parametrize("aligns", [False, True])
+def test_an_id_twice_is_refused(tmp_path: Path, aligns: bool) -> None:
+    """As a training does, and before anything is written."""
+    local = prepare(tmp_path)
+    if aligns:
+        align(local)
+    table = tmp_path / "bank" / "train.csv"
+    lines = table.read_text().splitlines(keepends=True)
+    table.write_text("".join([*lines, lines[3]]))
+    with pytest.raises(DataError) as caught:
+        Table.read(own(local, "bank"), Job.read(local.job), restart=False)
+    command = (
+        f"shard --party={tmp_path}/bank/party.toml --job={local.job} --out={tmp_path}/bank/new"
+    )
+    before = sorted(path.name for path in table.parent.iterdir())
+    done = privet(*command.split())
+    assert (done.returncode, done.stdout) == (4, "")
+    assert "1 id is there more than once: " in done.stderr
+    assert f"the first in rows 3 and {len(lines)}: keep one row of each" in done.stderr
+    assert str(caught.value) in done.stderr
+    left = {path.name for path in table.parent.iterdir()} - {*before, "models"}
+    assert not left
 
 
 def test_what_to_leave_out(tmp_path: Path) -> None:

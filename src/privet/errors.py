@@ -53,6 +53,15 @@ class PrivetError(Exception):
     step: str | None = None
     """Which step of the program it happened at, if it is known."""
 
+    @property
+    def kind(self) -> str:
+        """The name of the kind above that it is of, for logs and for other processes.
+
+        A module that has to tell cases apart may have a class of its own below one of these; who
+        reads a log knows only these.
+        """
+        return next(each.__name__ for each in type(self).__mro__ if each.__module__ == __name__)
+
     def note_step(self, step: str) -> None:
         """Note the step that it happened at, unless it is known already or there is none."""
         self.step = self.step or step or None
@@ -94,6 +103,10 @@ class PeerError(PrivetError):
     """Another participant failed. The session is over: nothing is retried under old masks."""
 
     exit_code = 7
+    doubt: int = 0
+    """How likely the peer only failed because another one did (`transport.link.Doubt`)."""
+    called: str | None = None
+    """What the peer is called in words, if its name says too little."""
 
     def __init__(self, peer: str | None, problem: str, step: str | None = None) -> None:
         super().__init__(peer, problem)
@@ -102,7 +115,8 @@ class PeerError(PrivetError):
         self.step = step or None
 
     def __str__(self) -> str:
-        return self.problem if self.peer is None else f"{self.peer}: {self.problem}"
+        who = self.called or self.peer
+        return self.problem if who is None else f"{who}: {self.problem}"
 
 
 class PeerLostError(PeerError):

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from pathlib import Path
@@ -14,7 +15,7 @@ from privet import DataError, Frame, ParameterError
 from privet.arrays import IndexArray
 from privet.data import rewriting
 from privet.data.description import DataDescription
-from privet.data.reader import read_table
+from privet.data.reader import column_names, read_new_rows, read_some_rows, read_table
 from privet.data.rewriting import rewrite_table
 from privet.data.sources import source as source_module
 from privet.data.sources.open import open_source
@@ -100,7 +101,7 @@ def test_the_same_frame(tmp_path: Path, write: Any, shards: int) -> None:
     described = write(tmp_path)
     written = rewrite_table(described, tmp_path / "shards", shards)
     files = sorted(path.name for path in (tmp_path / "shards").iterdir())
-    assert files == [f"{number:05}.parquet" for number in range(shards)]
+    assert files == [f"{number:05}-of-{shards:05}.parquet" for number in range(shards)]
     same(read_table(written), read_table(described))
     assert sorted(path.name for path in tmp_path.iterdir())[0] == "shards", "something is left over"
 
@@ -133,6 +134,24 @@ def test_rows_in_another_order(tmp_path: Path, write: Any, shards: int, count: i
         rows = pq.ParquetFile(path).metadata.num_rows
         assert rows == count * (number + 1) // shards - count * number // shards
     assert not list((tmp_path / "shards").glob("*.rows"))
+
+
+def test_a_file_that_is_lost_later(tmp_path: Path) -> None:
+    """Whoever reads the table finds out: all of it, some rows of it, new rows."""
+    written = rewrite_table(typed(tmp_path), tmp_path / "shards", 4)
+    first = read_some_rows(written, np.arange(3), (), rules=[()])
+    assert first.together().n_samples == 3
+    (tmp_path / "shards" / "00003-of-00004.parquet").unlink()
+    complaint = rf"^{tmp_path}/shards: 1 of 4 files is missing, '00003-of-00004\.parquet': put back"
+    reads: list[Callable[[], object]] = [
+        lambda: read_table(written),
+        lambda: read_some_rows(written, np.arange(3), (), rules=[()]),
+        lambda: read_new_rows(written, ()),
+        lambda: column_names(written),
+    ]
+    for read in reads:
+        with pytest.raises(DataError, match=complaint):
+            read()
 
 
 def test_row_groups(tmp_path: Path) -> None:

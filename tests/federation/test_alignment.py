@@ -227,7 +227,7 @@ def test_a_checkpoint_of_other_rows_cannot_be_gone_on_from(local: LocalFederatio
     other = Alignment(alignment.name, alignment.rows[::-1])
     alignments.keep(other, ids.digest().hex(), len(ids))
     found = run(local, "train", absent=("shop", DEALER))
-    with pytest.raises(ModelError, match="belongs to another data than this one"):
+    with pytest.raises(ModelError, match="belongs to other data"):
         raise found.errors["bank"]
     path.write_bytes(content)
     assert run(local, "train").checked()["bank"][0].resumed_from == done
@@ -249,7 +249,7 @@ def test_checkpoints_know_rows_that_look_alike(tmp_path: Path) -> None:
     other = Alignment(before.name, before.rows[::-1])
     alignments.keep(other, found.digest().hex(), len(found))
     ended = run(local, "train", absent=("shop", DEALER))
-    with pytest.raises(ModelError, match="belongs to another data than this one"):
+    with pytest.raises(ModelError, match="belongs to other data"):
         raise ended.errors["bank"]
 
 

@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shutil
 import socket
 import sys
+import tempfile
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from privet.boosting import estimate
 from privet.cli import app
-from privet.federation.checkup import Finding, check_up
+from privet.federation.checkup import check_up
+from privet.federation.findings import Finding
 from privet.files.contacts import parse_address
 from privet.files.job import Job
 from privet.files.lock import locked
 from privet.files.party_file import PartyFile
 from privet.laboratory.local_federation import LocalFederation
+from privet.transport.identity import create_identity
 from tests.federation.harness import change, prepare, run
 from tests.federation.test_bad_peers import new_keys
 
@@ -102,6 +109,153 @@ def test_a_port_that_is_taken(tmp_path: Path) -> None:
     assert "Address already in use" in found.text
 
 
+def test_what_listens_there_is_to_be_stopped_or_another_port_agreed_on(tmp_path: Path) -> None:
+    local = prepare(tmp_path)
+    address = parse_address(Job.read(local.job).contact("shop").address)
+    with socket.create_server(address):
+        (found,) = bad(local)
+    assert found.text.endswith("stop what listens there, or have all change the port in the job")
+
+
+def test_an_address_of_another_machine(tmp_path: Path) -> None:
+    local = prepare(tmp_path)
+    address = Job.read(local.job).contact("shop").address
+    change(local.job, (address, "203.0.113.7:7401"))  # which is kept for documents
+    (found,) = bad(local)
+    assert (found.what, found.code) == ("port 7401", 6)
+    assert "this machine has no such address: say at which one we listen (`listen`" in found.text
+
+
+def have_free(
+    monkeypatch: pytest.MonkeyPatch, models: int | None = None, temporary: int | None = None
+) -> None:
+    """Have so many bytes be free in folders of models, and in others."""
+
+    def usage(path: str | Path) -> Usage:
+        free = models if Path(path).name == "models" else temporary
+        return Usage(10**12 if free is None else free)
+
+    monkeypatch.setattr(shutil, "disk_usage", usage)
+
+
+@dataclass
+class Usage:
+    free: int
+
+
+def test_a_disk_that_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    local = prepare(tmp_path)
+    for free in (0, 500):
+        have_free(monkeypatch, models=free)
+        (found,) = bad(local)
+        assert (found.what, found.code) == ("disk", 6)
+        assert found.text.startswith(f"{free / 1000:.1f} kB are free in ")
+        assert re.search(r"up to [0-9.]+ kB there: make room, or choose another fo", found.text)
+        # Whether the table can be read is another matter.
+        (data,) = (each for each in findings(local) if each.what == "data")
+        assert (data.verdict, "40 rows" in data.text) == ("good", True)
+    _spoil_a_cell(local)
+    assert [each.what for each in bad(local)] == ["data"]  # so that what it takes is not known
+
+
+def test_a_disk_that_is_nearly_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    local = prepare(tmp_path)
+    have_free(monkeypatch, models=1_000_000, temporary=1_000_000)
+    found = {each.what: each for each in findings(local)}
+    for what in ("disk", "temporary files"):
+        assert found[what].verdict == "doubtful"
+        assert found[what].text.startswith("1.0 MB are free in ")
+    assert bad(local) == []
+
+
+def test_a_folder_of_models_that_cannot_be(tmp_path: Path) -> None:
+    local = prepare(tmp_path)
+    (tmp_path / "shop" / "models").write_bytes(b"")
+    (found,) = bad(local)
+    assert (found.what, found.code) == ("disk", 6)
+    (data,) = (each for each in findings(local) if each.what == "data")
+    assert (data.verdict, "40 rows" in data.text) == ("good", True)
+    change(tmp_path / "shop" / "train.csv", ("1-3,", "1-2,"))
+    assert [each.what for each in bad(local)] == ["disk", "data"]
+
+
+def test_a_table_that_does_not_fit_among_temporary_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    local = prepare(tmp_path)
+    monkeypatch.setattr(estimate, "IN_MEMORY", 0)
+    have_free(monkeypatch, temporary=9 * 40)
+    (found,) = bad(local)
+    assert (found.what, found.code) == ("temporary files", 6)
+    assert found.text.endswith("make room, or have TMPDIR name another")
+
+
+def test_temporary_files_that_go_elsewhere_or_nowhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    local = prepare(tmp_path)
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "none"))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    found = [each for each in findings(local) if each.what == "temporary files"]
+    assert [each.verdict for each in found] == ["doubtful", "good"]
+    assert found[0].text.startswith(f"TMPDIR is {tmp_path}/none, and no file can be made there")
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    found = [each for each in findings(local) if each.what == "temporary files"]
+    assert [each.verdict for each in found] == ["good"]
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
+    (nowhere,) = bad(local)
+    assert (nowhere.what, nowhere.code) == ("temporary files", 6)
+    assert "gone cannot be written to: No such file or directory" in nowhere.text
+
+
+def test_an_audit_log(tmp_path: Path) -> None:
+    local = prepare(tmp_path)
+    party = tmp_path / "shop" / "party.toml"
+    change(party, ("[data]", 'audit = "logs/audit.log"\n[data]'))
+    (found,) = bad(local)
+    assert (found.what, found.code) == ("audit log", 6)
+    assert "logs is not a directory; make it first" in found.text
+    log = tmp_path / "shop" / "logs" / "audit.log"
+    log.mkdir(parents=True)
+    (found,) = bad(local)
+    assert "the audit log cannot be written: Is a directory" in found.text
+    log.rmdir()
+    assert bad(local) == []
+    assert not log.exists()
+    log.write_bytes(b"")
+    assert bad(local) == []
+    assert log.read_bytes() == b""
+
+
+def test_the_files_of_an_endpoint(tmp_path: Path) -> None:
+    local = prepare(tmp_path)
+    shop = tmp_path / "shop"
+    said = '[endpoint]\ntoken = "web.token"\ncertificate = "web.crt"\nkey = "web.key"\n'
+    change(shop / "party.toml", ("[data]", f"{said}[data]"))
+    complaints = []
+    for name, content in (("web.token", "0" * 32), ("web.crt", "none"), ("", "")):
+        (found,) = bad(local)
+        assert (found.what, found.code) == ("endpoint", 3)
+        complaints.append(found.text)
+        if name:
+            (shop / name).write_text(content)
+    assert "web.token: No such file or directory" in complaints[0]
+    assert "web.crt: no certificate: No such file or directory" in complaints[1]
+    assert "web.crt: no certificate: it holds none as PEM text" in complaints[2]
+    for days, verdict in ((0, "bad"), (1, "bad"), (2, "doubtful"), (31, "good")):
+        for name in ("web.crt", "web.key"):
+            (shop / name).unlink(missing_ok=True)
+        create_identity("web", shop, valid_days=days)
+        used, expiry = (each for each in findings(local) if each.what == "endpoint")
+        assert used.text.endswith("web.key: can be used")
+        assert (expiry.verdict, expiry.code) == (verdict, 6 if verdict == "bad" else 0)
+    assert expiry.text.endswith("web.crt expires in 30 days")
+    # Others name none, and whoever receives no predictions is not asked.
+    change(tmp_path / "bank" / "party.toml", ("[data]", f"{said}[data]"))
+    assert bad(local, "bank") == []
+
+
 def test_a_run_that_is_at_work(tmp_path: Path) -> None:
     local = prepare(tmp_path)
     with locked(tmp_path / "shop" / "models", "rehearsal"):
@@ -120,14 +274,57 @@ def test_a_service_that_is_at_work(tmp_path: Path) -> None:
     assert f"process {os.getpid()} serves this job" in found.text
 
 
-def test_a_certificate_that_expires_soon_and_a_key_that_others_can_read(tmp_path: Path) -> None:
+def test_a_certificate_that_expires_soon_and_a_key_that_others_can_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     local = prepare(tmp_path)
     change(local.job, new_keys(local, "shop", valid_days=20))
     (tmp_path / "shop" / "shop.key").chmod(0o644)
     doubtful = [each.text for each in findings(local) if each.what == "keys"][1:]
-    assert "expires in 19 days: renew it" in doubtful[0]
+    renewal = (
+        f"expires in 19 days: renew it with `privet keys shop --renew --folder {tmp_path}/shop`"
+    )
+    assert doubtful[0].endswith(renewal)
     assert "can be read by others" in doubtful[1]
     assert bad(local) == []
+    monkeypatch.chdir(tmp_path / "shop")
+    assert findings(local)[3].text.endswith("renew it with `privet keys shop --renew`")
+
+
+@pytest.mark.parametrize(
+    ("days", "complaint"), [(1, "expires within a day"), (0, "has expired on")]
+)
+def test_a_certificate_that_will_not_do(tmp_path: Path, days: int, complaint: str) -> None:
+    local = prepare(tmp_path)
+    change(local.job, new_keys(local, "shop", valid_days=days))
+    (found,) = bad(local)
+    assert (found.what, found.code) == ("keys", 6)
+    assert complaint in found.text
+    assert f"`privet keys shop --renew --folder {tmp_path}/shop`" in found.text
+
+
+def test_a_certificate_of_another_name_is_renewed_under_the_usual_one(tmp_path: Path) -> None:
+    local = prepare(tmp_path)
+    change(local.job, new_keys(local, "shop", valid_days=20))
+    (tmp_path / "shop" / "shop.key").rename(tmp_path / "shop" / "ours.key")
+    change(tmp_path / "shop" / "party.toml", ('"shop.key"', '"ours.key"'))
+    texts = [each.text for each in findings(local) if each.what == "keys"]
+    assert texts[1].endswith(
+        "as shop.key and shop.crt in one folder, renew it with `privet keys --renew`"
+    )
+
+
+def test_a_participant_or_a_dealer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    local = prepare(tmp_path)
+    party = f"--party={tmp_path}/shop/party.toml"
+    for options, complaint in (([], "give --party, or"), ([party, "--dealer"], "give one of them")):
+        monkeypatch.setattr(sys, "argv", ["privet", "check", f"--job={local.job}", *options])
+        with pytest.raises(SystemExit) as ended:
+            app.main()
+        assert ended.value.code == 3
+        assert complaint in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("as_json", [True, False])
@@ -174,3 +371,80 @@ def test_a_dealer_looks_at_what_it_needs(
     assert ("✓ keys: " if known else "✗ keys: ") in said
     assert "✓ bank: " in said
     assert "data: " not in said
+
+
+def with_workers(local: LocalFederation, cluster: str, shards: int = 3) -> list[Finding]:
+    change(local.job, ("[params]", f"shards = {shards}\n\n[params]"))
+    change(local.folder / "shop" / "party.toml", ("[data]", f"[cluster]\n{cluster}\n\n[data]"))
+    return [each for each in findings(local) if each.verdict == "bad" or each.what == "workers"]
+
+
+@pytest.mark.parametrize(
+    ("cluster", "where"),
+    [
+        ("", "threads of this process"),
+        ("local = 1", "1 process on this machine"),
+        ("local = 8", "3 processes on this machine"),
+    ],
+)
+def test_where_workers_will_be(tmp_path: Path, cluster: str, where: str) -> None:
+    (found,) = with_workers(prepare(tmp_path), cluster)
+    assert (found.verdict, found.text) == ("good", f"3 shards, in {where}")
+
+
+@pytest.mark.parametrize(
+    ("cluster", "complaint"),
+    [
+        ('advertise = "no-such-host.invalid"', "cluster.advertise: no-such-host.invalid is not"),
+        ("ports = [{port}, {port}]", "cluster.ports: 0 of 127.0.0.1 from"),
+        ('door = "127.0.0.1:{port}"', "cannot listen on 127.0.0.1:"),
+        (
+            'scheduler = "tls://127.0.0.1:1"\nca = "no.pem"\ncertificate = "no.pem"\n'
+            'key = "no.key"',
+            "no.pem: No such file or directory",
+        ),
+        (
+            'scheduler = "tls://127.0.0.1:1"\nca = "shop.crt"\ncertificate = "shop.crt"\n'
+            'key = "../bank/bank.key"',
+            "cannot be used together",
+        ),
+        (
+            'scheduler = "tls://127.0.0.1:1"\nca = "shop.crt"\ncertificate = "shop.crt"\n'
+            'key = "shop.key"',
+            "no Dask scheduler at tls://127.0.0.1:1",
+        ),
+    ],
+)
+def test_workers_that_could_not_be(tmp_path: Path, cluster: str, complaint: str) -> None:
+    if "scheduler" in cluster:
+        pytest.importorskip("distributed")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        text = cluster.replace("{port}", str(taken.getsockname()[1]))
+        (found,) = with_workers(prepare(tmp_path), text)
+    assert (found.what, found.verdict, found.code) == ("workers", "bad", 6)
+    assert complaint in found.text
+
+
+def test_more_shards_than_rows(tmp_path: Path) -> None:
+    _, found = with_workers(prepare(tmp_path), "", shards=41)
+    assert (found.what, found.code) == ("data", 4)
+    assert "shards: 41, and there are 40 rows" in found.text
+
+
+def test_workers_without_shards(tmp_path: Path) -> None:
+    (found,) = with_workers(prepare(tmp_path), "local = 2", shards=1)
+    assert found.verdict == "doubtful"
+    assert "this one has none" in found.text
+
+
+def test_a_dealer_s_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    local = prepare(tmp_path)
+    change(local.job, ("[params]", "shards = 2\n\n[params]"))
+    folder = local.folder / "dealer"
+    (folder / "cluster.toml").write_text("local = 1\nports = [1, 1]\n")
+    monkeypatch.chdir(folder)
+    given = ["privet", "check", "--dealer", "--job", str(local.job), "--cluster", "cluster.toml"]
+    monkeypatch.setattr(sys, "argv", given)
+    with pytest.raises(SystemExit) as ended:
+        app.main()
+    assert ended.value.code == 6

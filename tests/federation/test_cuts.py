@@ -156,7 +156,9 @@ def test_an_estimate_knows_numbers_or_says_that_it_does_not(tmp_path: Path) -> N
     assert "the most" not in estimated("--cuts=1,7,7,1,7")
     features = tuple(Feature("x", owner) for owner in ("bank",) * 3 + ("shop",) * 2)
     federation = Job.read(job).federation(features, (1, 7, 7, 1, 7))
-    assert known["bytes_online"] == estimate(federation, federation.plan(40)).online
+    due, ids = estimate(federation, federation.plan(40)), cost_of(compare_ids, len(NAMES), None)
+    assert known["bytes_online"] == ids.online + due.online
+    assert known["rounds"] == ids.rounds + due.rounds
     for wrong, complaint in (
         ("1,7", "cuts: '1,7' is not 5 numbers, one for each column"),
         ("a,b,c,d,e", "is not 5 numbers"),

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
@@ -43,6 +44,17 @@ def test_a_long_path_of_the_folder_for_temporary_files(
         check=False,
     )
     assert (done.stdout.split(), done.stderr) == ([method, "0"], "")
+
+
+@pytest.mark.parametrize(
+    ("count", "where"), [(1, "1 process"), (2, "2 processes"), (8, "3 processes")]
+)
+def test_there_are_no_more_processes_than_workers(count: int, where: str) -> None:
+    """And what is said of them is true."""
+    with Processes(count, no_rows) as engine:
+        engine.place(cast("Any", ["nothing to do"] * 3), no_rows)
+        assert engine.where == f"{where} on this machine"
+        assert len(engine._processes) == int(where[0])
 
 
 def test_versions_whose_server_others_can_reach(monkeypatch: pytest.MonkeyPatch) -> None:

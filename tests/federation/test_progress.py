@@ -1,4 +1,4 @@
-"""What is said of groups while a training goes on: which one is waited for."""
+"""What is said of groups while a training goes on: which one is waited for, what they sent."""
 
 from __future__ import annotations
 
@@ -6,8 +6,13 @@ import threading
 import time
 from typing import Any
 
+import pytest
+
+from privet.errors import PeerError, PeerMisbehavedError
 from privet.federation.progress import groups
+from privet.runtime.meter import Figures, Meter
 from privet.runtime.orders import Head, Order, Worker, answers
+from privet.transport import messages
 from privet.transport.memory import memory_channels
 
 
@@ -79,3 +84,31 @@ def test_whoever_answers_before_it_is_asked_for_keeps_nobody_waiting() -> None:
         worker.done()
     answers(heads, [[], []])
     assert [head.waited for head in heads] == [0.0, 0.0]
+
+
+@pytest.mark.parametrize("peak", ["NaN", "Infinity", "null", "[]", '"much"', ""])
+def test_memory_of_a_worker_is_a_number(peak: str) -> None:
+    (head,), (worker,) = in_groups(1)
+    worker.metered(Meter(), 12.5)
+    assert head.metered() == Meter()
+    assert head.peak_rss_mb == 12.5
+    worker.done()
+    told = '{"online": {}, "offline": {}' + (f', "peak_rss_mb": {peak}' if peak else "") + "}"
+    messages.send(worker.channel, ["head"], told.encode())
+    with pytest.raises(PeerMisbehavedError, match="has no meter"):
+        head.metered()
+
+
+def test_what_workers_have_sent_as_of_their_last_answers() -> None:
+    """Delays are those of one of them; a failure tells nothing new."""
+    heads, workers = in_groups(2)
+    for metered in ((Figures(1, 10, 100, 1000), Figures(1, 20, 200, 2000)), (Figures(5, 11),)):
+        for head, worker, figures in zip(heads, workers, metered, strict=False):
+            worker.done(metered=figures)
+            head.answer([])
+    expected = {"rounds": 5, "sent": 31, "received": 200, "dealt": 2000}
+    assert groups(heads)["by_workers"] == expected
+    workers[1].failed(OSError("gone"), "table 1")
+    with pytest.raises(PeerError):
+        heads[1].answer([])
+    assert groups(heads)["by_workers"] == expected

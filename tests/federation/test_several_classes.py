@@ -127,7 +127,7 @@ def test_numbers_of_classes_that_differ(local: LocalFederation) -> None:
         ("classes = 3", "classes = 33", "classes: .* less than or equal to 32"),
         ("classes = 3", 'classes = 3\nprotocol = "paper"', "classes: the protocol paper has two"),
         ('task = "classification"', 'task = "regression"', "classes: a regression is not one of 3"),
-        ("classes = 3\n[params]", "[params]\nclasses = 3", "params.classes: is the job's own key"),
+        ("classes = 3\n[params]", "[params]\nclasses = 3", "params.classes: is a key of the job"),
     ],
 )
 def test_jobs_that_cannot_be(local: LocalFederation, old: str, new: str, complaint: str) -> None:

@@ -11,24 +11,24 @@ from pathlib import Path
 import pytest
 
 from privet.arithmetic.shares import Share
-from privet.boosting.estimate import estimate
 from privet.errors import DataError, ParameterError, PeerError, UnavailableError
 from privet.federation.engines import Threads
 from privet.federation.events import Event
 from privet.federation.foreseen import foresee
-from privet.federation.ids import compare_ids
 from privet.federation.party_report import PartyReport
 from privet.federation.shard_rows import no_rows
 from privet.federation.summons import Summons, make_identity
 from privet.federation.worker import work_on_all
 from privet.files.job import Job
-from privet.files.part_file import load_part
+from privet.files.own_shards import shard_table
+from privet.files.party_file import PartyFile
 from privet.laboratory.local_federation import LocalFederation
-from privet.runtime.counter import cost_of
+from privet.laboratory.ports import free_ports
 from privet.runtime.dealer import Dealer
 from privet.runtime.orders import Order
 from privet.runtime.party import Party
 from privet.suites.masked.worker import MaskedShardWorker
+from privet.transport.identity import create_identity
 from privet.transport.mesh import Member, connect, listen
 from tests.federation.harness import align, change, common_rows, model_in_the_clear, model_of, run
 from tests.federation.harness import prepare as prepare_whole
@@ -44,21 +44,40 @@ def prepare(folder: Path, shards: int = 3, **values: object) -> LocalFederation:
 
 def check_costs(local: LocalFederation, reports: Sequence[PartyReport]) -> None:
     """What heads and workers sent together is what was counted."""
-    features = load_part(local.part("bank")).part.features
-    federation = Job.read(local.job).federation(features, (7, 7, 7, 7, 7))
-    due, ids = estimate(federation, federation.plan(40)), cost_of(compare_ids, 2, None)
-    assert {report.rounds for report in reports} == {ids.rounds + due.rounds}
-    assert sum(report.bytes_sent for report in reports) == ids.online + due.online
-    assert sum(report.bytes_from_dealer for report in reports) == ids.offline + due.offline
+    due = foresee(Job.read(local.job), 40, [3, 2], cut_counts=(7, 7, 7, 7, 7)).cost
+    assert {report.rounds for report in reports} == {due.rounds}
+    assert sum(report.bytes_sent for report in reports) == due.online
+    assert sum(report.bytes_from_dealer for report in reports) == due.offline
+
+
+def check_progress(report: PartyReport, events: Sequence[Event]) -> None:
+    """What each table's line counts is what workers did, too: the last one has all of it."""
+    (started,) = (event.text for event in events if event.kind == "started")
+    assert " MB of memory a worker, " in started
+    tables = [event for event in events if event.kind == "table"]
+    for key in ("rounds", "bytes_sent", "bytes_from_dealer"):
+        counts = [event.fields[key] for event in tables]
+        assert counts == sorted(set(counts))
+        assert counts[-1] == getattr(report, key)
+    assert f"{report.bytes_sent / 1e6:,.1f} MB sent" in tables[-1].text
 
 
 @pytest.mark.parametrize("task", ["classification", "regression"])
 def test_training_in_threads(tmp_path: Path, task: str) -> None:
     local = prepare(tmp_path, task=task)
-    found = run(local, "train").checked()
+    outcome = run(local, "train")
+    found = outcome.checked()
     assert same_tests(model_of(local), plain_model(local))
     reports = [found[name][0] for name in local.names]
     check_costs(local, reports)
+    for report in reports:
+        check_progress(report, outcome.events[report.party])
+    standing = [
+        [event.fields["by_workers"] for event in outcome.events[name] if event.kind == "progress"]
+        for name in local.names
+    ]
+    assert sum(last["sent"] for *_, last in standing) > 0
+    assert len({sum(last[key] for *_, last in standing) for key in ("sent", "received")}) == 1
     assert len(list((tmp_path / "bank" / "models" / "rehearsal.checkpoints").glob("*.shard?"))) == 3
     run(local, "predict").checked()
 
@@ -125,15 +144,58 @@ def test_a_lost_worker_is_named_though_others_have_ended_before(tmp_path: Path) 
     local = prepare(tmp_path)
     change(local.folder / "bank" / "party.toml", ("[data]", "[cluster]\nlocal = 1\n\n[data]"))
 
+    before = multiprocessing.active_children()
+
     def kill(event: Event) -> None:
         if event.kind == "started":
-            (process,) = multiprocessing.active_children()
+            (process,) = (p for p in multiprocessing.active_children() if p not in before)
             process.kill()
             time.sleep(3)
 
     found = run(local, "train", tells={"bank": kill}, wait=60)
     assert "worker" in str(found.errors["bank"])
     assert all("bank" in str(found.errors[name]) for name in ("shop", "dealer"))
+
+
+@pytest.mark.parametrize("shard", [1, 2, 3])
+def test_everybody_knows_whose_worker_was_lost_and_in_which_shard(
+    tmp_path: Path, shard: int
+) -> None:
+    """Its head ends, so its other workers do, so others' heads do: that is not where it began."""
+    local = prepare(tmp_path)
+    change(local.folder / "bank" / "party.toml", ("[data]", "[cluster]\nlocal = 3\n\n[data]"))
+
+    before = multiprocessing.active_children()
+
+    def kill(event: Event) -> None:
+        if event.kind == "table" and event.fields["table"] == 1:
+            workers = [p for p in multiprocessing.active_children() if p not in before]
+            sorted(workers, key=lambda process: process.pid or 0)[shard - 1].kill()
+
+    found = run(local, "train", tells={"bank": kill}, wait=60)
+    said = {name: str(error) for name, error in found.errors.items()}
+    assert said["bank"].startswith(f"our worker for shard {shard}, in 3 processes on this machine:")
+    for name in ("shop", "dealer"):
+        assert found.errors[name].peer == "bank", said  # type: ignore[attr-defined]
+        assert f"its worker in shard {shard}" in said[name] or f"its worker{shard}" in said[name]
+    left = [event.text for event in found.events["shop"] if event.kind == "stopped"]
+    assert left == ["1 of 3 tables is kept: start the same commands again, and they go on after it"]
+
+
+@pytest.mark.parametrize("one", [True, False])
+def test_workers_listen_on_the_ports_that_are_open(tmp_path: Path, one: bool) -> None:
+    """One port for three workers is not enough: that is said at once."""
+    local = prepare(tmp_path)
+    first, *_ = ports = sorted(free_ports(20))
+    last = first if one else ports[-1]
+    text = f"[cluster]\nlocal = 1\nports = [{first}, {last}]\n\n[data]"
+    change(local.folder / "bank" / "party.toml", ("[data]", text))
+    found = run(local, "train", wait=60)
+    if not one:
+        found.checked()
+        return
+    assert "cluster.ports: no port" in str(found.errors["bank"])
+    assert max(found.seconds.values()) < 20
 
 
 def test_who_waits_for_workers_hears_of_another_s_end(
@@ -190,6 +252,9 @@ def test_who_has_another_number_of_shards_is_told(tmp_path: Path) -> None:
     found = run(local, "train", jobs={"bank": other})
     assert all("shards" in str(error) for error in found.errors.values())
     assert len(found.errors) == 3
+    other.write_text(local.job.read_text().replace("shards = 3", ""))
+    found = run(local, "train", jobs={"bank": other})
+    assert "shards: 1 here, 3 at shop and at dealer" in str(found.errors["bank"])
 
 
 def test_a_stranger_at_the_door_is_refused(tmp_path: Path) -> None:
@@ -217,8 +282,13 @@ def test_workers_in_processes_read_their_own_rows(tmp_path: Path) -> None:
     party = local.folder / "bank" / "party.toml"
     change(party, ("[data]", "[cluster]\nlocal = 2\n\n[data]"))
     found = run(local, "train", wait=60)
-    found.checked()
+    reports = {name: found.checked()[name][0] for name in local.names}
     assert same_tests(model_of(local), model_in_the_clear(local, common_rows(local)))
+    # These have memory of their own; threads have that of the process, which is reported.
+    peak = reports["bank"].worker_peak_rss_mb
+    assert peak is not None
+    assert 50 < peak != reports["bank"].peak_rss_mb
+    assert reports["shop"].worker_peak_rss_mb is None
     where = [event.fields["where"] for event in found.events["bank"] if event.kind == "workers"]
     assert where == ["2 processes on this machine"]
 
@@ -247,9 +317,12 @@ def test_workers_on_dask(tmp_path: Path, dask: str) -> None:
 
 
 def test_a_scheduler_that_is_not_there(tmp_path: Path) -> None:
+    pytest.importorskip("distributed")
     local = prepare(tmp_path)
+    create_identity("dask", tmp_path)
     party = local.folder / "shop" / "party.toml"
-    change(party, ("[data]", '[cluster]\nscheduler = "tls://127.0.0.1:1"\n\n[data]'))
+    keys = 'ca = "../dask.crt"\ncertificate = "../dask.crt"\nkey = "../dask.key"'
+    change(party, ("[data]", f'[cluster]\nscheduler = "tls://127.0.0.1:1"\n{keys}\n\n[data]'))
     found = run(local, "train")
     assert isinstance(found.errors["shop"], UnavailableError)
     assert "tls://127.0.0.1:1" in str(found.errors["shop"])
@@ -271,9 +344,26 @@ def test_a_table_that_changed_since_the_head_read_it(
 
     found = run(local, "train", tells={"bank": swap}, wait=60)
     assert isinstance(found.errors["bank"], DataError)
-    assert "in shard 1" in str(found.errors["bank"])
+    assert "shard 1" in str(found.errors["bank"])
     assert all("bank" in str(found.errors[name]) for name in ("shop", "dealer"))
     assert max(found.seconds.values()) < 30  # not as long as groups would wait for its worker
+
+
+def test_a_file_that_is_lost_since_the_head_read_it(tmp_path: Path) -> None:
+    """Whoever works on another shard finds it, too: the table is not whole, and no worker lost."""
+    local = prepare(tmp_path)
+    party, folder = local.folder / "bank" / "party.toml", local.folder / "bank" / "shards"
+    shard_table(PartyFile.load(party), Job.read(local.job), folder, 3)
+    change(party, ("[data]", "[cluster]\nlocal = 1\n\n[data]"), ('"train.csv"', '"shards"'))
+
+    def lose(event: Event) -> None:
+        if event.kind == "connected":
+            (folder / "00002-of-00003.parquet").unlink()
+
+    found = run(local, "train", tells={"bank": lose}, wait=60)
+    assert isinstance(found.errors["bank"], DataError)
+    assert f"{folder}: 1 of 3 files is missing" in str(found.errors["bank"])
+    assert all("bank" in str(found.errors[name]) for name in ("shop", "dealer"))
 
 
 @pytest.mark.parametrize(
@@ -307,6 +397,8 @@ def test_large_batches_are_predicted_in_shards(
     monkeypatch.setattr("privet.boosting.sharded_inference.WORTHWHILE", 1)
     found = run(local, "predict", wait=60, explain=asks)
     report, predictions = found.checked()["shop"]
+    with_memory = [found.results[name][0].worker_peak_rss_mb is not None for name in local.names]
+    assert with_memory == [local_workers, False]
     assert [event.kind for event in found.events["shop"]].count("workers") == 1
     assert predictions.ids.tolist() == expected.ids.tolist()
     assert predictions.to_csv() == expected.to_csv()

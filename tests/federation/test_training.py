@@ -21,6 +21,7 @@ from privet.data.frame import ByColumn
 from privet.data.reader import read_frame
 from privet.errors import DisagreementError, ModelError, ParameterError, PeerError, UnavailableError
 from privet.federation.events import Event
+from privet.federation.foreseen import foresee
 from privet.federation.ids import compare_ids
 from privet.federation.session import Seat
 from privet.federation.training import train_part
@@ -108,6 +109,30 @@ def test_the_report_is_what_the_plan_says(tmp_path: Path) -> None:
         "whose ids are the same",
     }
     assert {to for what, to in told if what == "split feature"} == {NAMES}
+
+
+@pytest.mark.parametrize("aligned", [False, True])
+def test_what_is_foreseen_is_what_the_report_has(tmp_path: Path, aligned: bool) -> None:
+    """Comparing ids is part of it, unless rows are aligned: that is reported apart."""
+    local = prepare(tmp_path)
+    if aligned:
+        align(local)
+    found = run(local, "train")
+    reports = [found.checked()[name][0] for name in NAMES]
+    told = [e.fields["cuts"] for name in NAMES for e in found.events[name] if e.kind == "cuts"]
+    counts = tuple(count for own in told for count in own.values())
+    due = foresee(
+        Job.read(local.job), reports[0].n_samples, [len(own) for own in told], cut_counts=counts
+    ).cost
+    assert {report.rounds for report in reports} == {due.rounds}
+    assert sum(report.bytes_sent for report in reports) == due.online
+    assert sum(report.bytes_from_dealer for report in reports) == due.offline
+    (said,) = (event.fields for event in found.events["bank"] if event.kind == "started")
+    assert (said["rounds"], said["bytes_online"], said["bytes_offline"]) == (
+        due.rounds,
+        due.online,
+        due.offline,
+    )
 
 
 def test_prediction_goes_to_the_recipient(trained: LocalFederation) -> None:
@@ -375,7 +400,7 @@ def test_a_checkpoint_of_another_job_or_other_data_is_refused(tmp_path: Path) ->
     ]
     data.write_text("\n".join(changed) + "\n")
     found = run(local, "train", wait=2.0)
-    with pytest.raises(ModelError, match="belongs to another data"):
+    with pytest.raises(ModelError, match="belongs to other data"):
         raise found.errors["bank"]
     data.write_text("\n".join(lines) + "\n")
     change(local.job, ("depth = 2", "depth = 3"))

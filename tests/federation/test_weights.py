@@ -90,7 +90,7 @@ def test_a_training_cut_short_is_not_gone_on_with_other_weights(tmp_path: Path) 
     say_weighted(local)
     run(local, "train").checked()
     change(local.folder / "shop" / "party.toml", ('"balanced"', '{ "1" = 5.0 }'))
-    assert "was trained by another data" in complaint(local, "shop")
+    assert "was trained on other data; move it away" in complaint(local, "shop")
 
 
 def complaint(local: LocalFederation, name: str) -> str:

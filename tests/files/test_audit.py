@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import random
 import subprocess
 import sys
@@ -9,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from privet.errors import DataError, UnavailableError
+from privet.errors import DataError, ParameterError, UnavailableError
 from privet.files.audit import AuditLog
 
 
@@ -33,17 +35,70 @@ def test_records_are_added(log: AuditLog) -> None:
 
 
 def test_every_change_shows(log: AuditLog) -> None:
-    """A flipped bit anywhere, but in the last line, which only its head stands for."""
-    content, head = log.path.read_bytes(), log.verify().head
+    """A flipped bit anywhere, in the last line, too, which only its own digest stands for."""
+    content = log.path.read_bytes()
     last = content.rstrip(b"\n").rindex(b"\n")
     chance = random.Random(0)
-    for _ in range(500):
-        place = chance.randrange(len(content))
+    for number in range(1000):
+        place = chance.randrange(last if number % 2 else 0, len(content) - 1)
         changed = bytearray(content)
         changed[place] ^= 1 << chance.randrange(8)
         log.path.write_bytes(changed)
         with pytest.raises(DataError, match=r"audit\.log: "):
-            log.verify(head if place >= last else None)
+            log.verify()
+
+
+def test_a_last_line_that_is_written_anew_shows_by_a_head_alone(log: AuditLog) -> None:
+    head, lines = log.verify().head, log.path.read_bytes().splitlines(keepends=True)
+    log.path.write_bytes(b"".join(lines[:-1]))
+    log.add("began", session="another")
+    assert log.verify().records == 5
+    with pytest.raises(DataError, match="no line has the digest"):
+        log.verify(head)
+    log.path.write_bytes(b"")
+    assert log.verify().records == 0
+    with pytest.raises(DataError, match="no line has the digest"):
+        log.verify(head)
+
+
+def test_lines_of_earlier_versions_have_no_digest_of_their_own(tmp_path: Path) -> None:
+    path, previous = tmp_path / "audit.log", "0" * 64
+    for number in (1, 2):
+        line = json.dumps({"number": number, "event": "began", "previous": previous}).encode()
+        previous = hashlib.sha256(line).hexdigest()
+        with path.open("ab") as file:
+            file.write(line + b"\n")
+    log = AuditLog(path)
+    assert log.verify().head == previous
+    log.add("ended")
+    assert log.verify(previous).records == 3
+    content = path.read_bytes()
+    without = content[: content.rindex(b', "own"')] + b"}\n"
+    log.add("began")
+    assert log.verify().records == 4
+    # From the first line that has one on, all have.
+    previous = hashlib.sha256(content[:-1].rpartition(b"\n")[2]).hexdigest()
+    lacking = json.dumps({"number": 4, "event": "began", "previous": previous}).encode()
+    path.write_bytes(content + lacking + b"\n")
+    with pytest.raises(DataError, match="line 4 was changed"):
+        log.verify()
+    path.write_bytes(without)  # of which nobody can tell that it had one
+    assert log.verify().records == 3
+
+
+@pytest.mark.parametrize("head", ["", "e", "0123456", "0123456g", "01234567 ", "0" * 65, "E" * 8])
+def test_a_head_of_too_few_digits_is_none(log: AuditLog, head: str) -> None:
+    with pytest.raises(ParameterError, match="or at least the first 8"):
+        log.verify(head)
+    assert log.verify(log.verify().head[:8]).records == 5
+
+
+def test_a_line_that_lacks_its_end_alone_is_whole(log: AuditLog) -> None:
+    log.path.write_bytes(log.path.read_bytes()[:-1])
+    assert log.verify().torn == 0
+    log.add("began", session="later")
+    found = log.verify()
+    assert (found.records, found.torn) == (6, 0)
 
 
 @pytest.mark.parametrize("place", range(4))

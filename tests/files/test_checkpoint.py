@@ -278,8 +278,8 @@ def test_a_stage_under_another_name(folder: Path) -> None:
 
 def test_stages_of_somebody_else(folder: Path) -> None:
     written(folder, 1)
-    for job, data, what in (("x", "the data", "job"), ("the job", "x", "data")):
-        with pytest.raises(ModelError, match=f"belongs to another {what} than this one; remove"):
+    for job, data, whose in (("x", "the data", "another job"), ("the job", "x", "other data")):
+        with pytest.raises(ModelError, match=f"belongs to {whose}; remove"):
             Checkpoints(folder, job, data).stages()
 
 

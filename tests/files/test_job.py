@@ -9,6 +9,7 @@ import pytest
 from privet.errors import ParameterError
 from privet.files.job import Job
 from privet.files.party_file import PartyFile
+from privet.terms.params import Params
 from tests.federation.harness import change, prepare
 
 
@@ -40,12 +41,37 @@ def test_the_digest_is_of_what_is_meant(job: Path) -> None:
     assert Job.read(job).digest != digest
 
 
+def test_terms_that_nobody_has_said(job: Path) -> None:
+    """They are among what is compared, so a difference is one of values and not of None."""
+    terms = Job.read(job).terms()
+    assert (terms["shards"], terms["monotone"]) == (1, {})
+    change(
+        job,
+        ("\n[params]", "shards = 2\n[params]"),
+        ('role = "active"', 'role = "active"\nmonotone = { a = 1 }'),
+    )
+    said = Job.read(job).terms()
+    assert (said["shards"], said["monotone"]) == (2, {"shop": {"a": 1}})
+    assert set(said) == set(terms)
+
+
+def test_params_are_no_keys_of_the_job() -> None:
+    """But for what is learned: then nobody has to guess what goes where."""
+    assert set(Job.model_fields) & set(Params.model_fields) == {"task", "classes"}
+
+
 @pytest.mark.parametrize(
     ("old", "new", "complaint"),
     [
         ("tables = 3", "tables = 0", r"params\.tables: .*greater than or equal to 1"),
         ("tables = 3", "trees = 3", r"params\.trees: is not known"),
-        ("tables = 3", 'task = "regression"', r"params\.task: is the job's own key"),
+        ("tables = 3", 'task = "regression"', r"params\.task: is a key of the job itself"),
+        (
+            "tables = 3",
+            "shards = 2",
+            r"params\.shards: is a key of the job itself, and not of \[params\]: write it above",
+        ),
+        ("tables = 3", "align = true", r"params\.align: is a key of the job itself"),
         ('role = "active"', 'role = "passive"', 'exactly one has role = "active", and here 0'),
         ('role = "active"', 'role = "chief"', r"participants\.1\.role"),
         ("\n[params]", 'recipient = "moon"\n[params]', "recipient: 'moon' is none of bank, shop"),

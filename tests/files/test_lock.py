@@ -13,7 +13,14 @@ import pytest
 from privet.errors import BusyError, UnavailableError
 from privet.files.lock import holder, locked
 
-HOLD = "import sys; from privet.files.lock import locked\nwith locked(sys.argv[1], 'job'): input()"
+HOLD = """
+import sys
+from privet.files.lock import locked
+
+with locked(sys.argv[1], "job"):
+    print("locked", flush=True)
+    input()
+"""
 
 
 def test_a_second_one_is_refused_and_told_by_whom(tmp_path: Path) -> None:
@@ -49,14 +56,15 @@ def test_a_service_beside_a_training_and_a_prediction(tmp_path: Path) -> None:
 
 def test_one_that_was_killed_locks_nobody_out(tmp_path: Path) -> None:
     command = [sys.executable, "-c", HOLD, str(tmp_path)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE) as process:  # noqa: S603
-        while True:
-            try:
-                with locked(tmp_path, "job"):
-                    pass
-            except UnavailableError as error:
-                if f"process {process.pid} " in str(error):
-                    break
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as process:  # noqa: S603
+        assert process.stdout is not None
+        assert process.stdout.readline() == "locked\n"
+        with (
+            pytest.raises(UnavailableError, match=f"process {process.pid} "),
+            locked(tmp_path, "job"),
+        ):
+            pass
         process.kill()
     assert (tmp_path / ".job.lock").exists()
     assert holder(tmp_path, "job", "train") is None

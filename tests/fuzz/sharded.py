@@ -27,7 +27,7 @@ from tests.fuzz.script import Scripted, message
 from tests.fuzz.stated import of_message
 
 _WORKER = "worker1"
-_DONE, _FAILED = (np.array([status], dtype=np.uint8) for status in (0, 1))
+_DONE, _FAILED = (np.array([status, 0, 0, 0, 0], dtype=np.uint64) for status in (0, 1))
 _MOST_SAMPLES = 1 << 24
 _DUE = [Elements.unknown((2, 3), Z64), Elements.unknown((4,), Z32)]
 
@@ -94,7 +94,13 @@ def _of_orders() -> dict[str, Reader]:
     order = {"order": "sums", "numbers": [1, 2], "shares": shares}
     meter = Meter()
     meter.online["table 1"] = Traffic(1, 2, 3, 4)
-    reason = {"kind": "PeerLostError", "peer": "bank", "problem": "has gone", "step": "table 1"}
+    reason = {
+        "kind": "PeerLostError",
+        "peer": "bank",
+        "problem": "has gone",
+        "step": "table 1",
+        "doubt": 4,
+    }
 
     def head(*said: Array) -> Head:
         return Head(Scripted(HEAD, {_WORKER: said}), _WORKER, 0)
@@ -103,9 +109,9 @@ def _of_orders() -> dict[str, Reader]:
         return Worker(channel, HEAD).next()
 
     def answered(content: bytes) -> object:
-        status = np.frombuffer(content[:1], dtype=np.uint8)
-        shares = np.frombuffer(content[1:49], dtype=np.uint64)
-        more = np.frombuffer(content[49:], dtype=np.uint32)
+        status = np.frombuffer(content[:40], dtype=np.uint64)
+        shares = np.frombuffer(content[40:88], dtype=np.uint64)
+        more = np.frombuffer(content[88:], dtype=np.uint32)
         return head(status, shares, more).answer(_DUE)
 
     def failed(content: bytes) -> object:
@@ -121,9 +127,9 @@ def _of_orders() -> dict[str, Reader]:
         "orders": Reader(
             [json.dumps(order).encode()], of_message(next_order, _WORKER, HEAD), HEAD, share=4
         ),
-        "answers of workers": Reader([bytes(65)], answered, size=65),
+        "answers of workers": Reader([bytes(104)], answered, size=104),
         "meters": Reader(
-            [json.dumps(meter.packed()).encode()],
+            [json.dumps({**meter.packed(), "peak_rss_mb": 123.4}).encode()],
             lambda content: head(_DONE, *message(content)).metered(),
             _WORKER,
             share=2,

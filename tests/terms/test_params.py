@@ -183,7 +183,7 @@ def test_a_job_has_it() -> None:
     assert job().work().items() >= {"task": "regression", **DEFAULTS}.items()
     with pytest.raises(ParameterError, match=r"params\.colour: is not known"):
         job(colour=1)
-    with pytest.raises(ParameterError, match=r"params\.task: is the job's own key"):
+    with pytest.raises(ParameterError, match=r"params\.task: is a key of the job itself"):
         job(task="regression")
 
 

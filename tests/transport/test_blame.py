@@ -23,6 +23,7 @@ from privet.errors import (
 )
 from privet.transport.channel import Channel, Expected
 from privet.transport.frames import ALIVE, FAILED, array_header, name_tag
+from privet.transport.link import Doubt
 from privet.transport.sockets import _GRACE, SocketChannel
 from tests.transport.conftest import NAMES, mesh
 
@@ -182,7 +183,7 @@ def test_hearsay_is_believed_after_that() -> None:
             assert receiving(bob, "ann").result().peer == "ann"
             error = waiting.result()
         assert isinstance(error, PeerLostError)
-        assert str(error).startswith("bob: gave up, having lost ann while uint64 (5,) is due")
+        assert str(error).startswith("bob: gave up, having lost ann")
         assert waiting.seconds < _GRACE + 1.0
         # And ann, which cid tells of bob's word, names bob.
         assert receiving(ann, "cid").result().peer == "bob"
@@ -236,6 +237,36 @@ def test_a_failure_of_its_own() -> None:
             raise ZeroDivisionError
         for failing in waiting:
             assert str(failing.result()).startswith("ann: ended with an error of its own")
+
+
+def test_an_interruption_is_no_error() -> None:
+    with meeting("tls") as channels:
+        ann, bob, _ = channels.values()
+        waiting = receiving(bob, "cid")
+        with pytest.raises(KeyboardInterrupt), ann:
+            raise KeyboardInterrupt
+        assert str(waiting.result()) == "ann: was interrupted"
+
+
+@pytest.mark.parametrize("doubt", [Doubt.ITS_OWN, Doubt.BLAMES])
+def test_who_has_lost_one_of_its_kin_says_so(doubt: Doubt) -> None:
+    """Beside one that failed by itself, it is to blame if its kin was its own to keep."""
+    with meeting("tls") as channels:
+        ann, bob, cid = channels.values()
+        for channel in channels.values():
+            for link in channel._links.values():
+                link.kin = {"helper": doubt}
+        with cid._lock:  # it hears of both at once
+            with pytest.raises(ZeroDivisionError), bob:
+                raise ZeroDivisionError
+            with pytest.raises(PeerLostError), ann:
+                raise PeerLostError("helper", "the connection was lost")
+            time.sleep(0.1)
+        said = receiving(cid, "bob").result()
+        assert "bob: ended with an error of its own" in str(said)
+        blamed = "ann: gave up, having lost its helper" in str(said)
+        assert blamed == (doubt == Doubt.ITS_OWN)
+        assert said.doubt == Doubt.ITS_OWN
 
 
 def test_a_complaint_of_the_program_names_its_culprit() -> None:

@@ -117,8 +117,13 @@ def test_lines_of_another_version_do_no_harm() -> None:
 
 def test_groups_of_rows_in_shards() -> None:
     standing = {"groups": 4, "slowest_group": 3, "waits_for_group": 2, "waits_seconds": 1.5}
+    sent = {"rounds": 1, "sent": 2, "received": 3, "dealt": 4}
     found = view(CONNECTED)
-    found.stand({"peers": {}, "reveals": [], **standing})
+    found.stand({"peers": {}, "reveals": [], "by_workers": sent, **standing})
     whole = found.whole()
     assert (whole["groups"], whole["slowest_group"], whole["waits_for_group"]) == (4, 3, 2)
+    assert whole["by_workers"] == sent
+    found.take({"event": "interrupted"})
+    assert found.whole()["groups"] is None
+    assert found.whole()["by_workers"] == sent  # they count when it has ended, too
     assert view(CONNECTED).whole()["groups"] is None

@@ -18,6 +18,8 @@ import numpy as np
 import pytest
 from starlette.responses import JSONResponse
 
+from privet.data.encoder import Encoder
+from privet.data.kinds import Kind
 from privet.errors import ParameterError, UnavailableError
 from privet.federation.request_queue import Request, RequestQueue
 from privet.files.endpoint import Endpoint
@@ -74,7 +76,7 @@ def secret(tmp_path: Path) -> str:
         ("/predict", {"ids": ["a"], "more": 1}, 400),
         ("/predict", {"ids": ["a"] * 6}, 413),
         ("/moon", {"ids": ["a"]}, 404),
-        ("/ready", {"ids": ["a"]}, 404),
+        ("/ready", {"ids": ["a"]}, 405),
     ],
 )
 def test_bad_requests(queue: Answering, path: str, body: Any, code: int) -> None:
@@ -144,12 +146,14 @@ def test_an_answer_of_many_rows(queue: Answering) -> None:
         ),
         ({"age": "many"}, "column 'age', row 1: 'many' is not a number"),
         ({"age": True}, "column 'age' holds bool, and number was expected"),
-        ({"age": [1]}, "rows.0.age"),
+        ({"age": [1]}, "rows: row 1: 'age' is [1]: write text, a number that is finite, true or"),
+        ({"id": [1]}, "rows: row 1 has no 'id', which is text"),
         ({"age": ["a"]}, "rows: row 1: 'age' is a list"),
-        ({"age": 1e999}, "age"),
+        ({"age": 1e999}, "rows: row 1: 'age' is inf: write text, a number that is finite, true"),
+        ({"age": "1e999"}, "row 1 is infinite; write a finite number, or write null where"),
         ({"since": 3}, "column 'since' holds int64, and date was expected"),
         ({"since": "yesterday"}, "column 'since', row 1: 'yesterday' is not a date"),
-        ({"colour": {}}, "colour"),
+        ({"colour": {}}, "rows: row 1: 'colour' is {}: write text, "),
     ],
 )
 def test_rows_that_cannot_be(queue: Answering, change: dict[str, Any], complaint: str) -> None:
@@ -158,6 +162,9 @@ def test_rows_that_cannot_be(queue: Answering, change: dict[str, Any], complaint
         status, answer = post(port, {"rows": [{**row, **change}]})
         assert status == 400
         assert complaint in answer["error"]
+        # Whoever asks can change neither party.toml nor the table.
+        for word in ("categorical", "types", "missing =", "declar", "decimal", "the table", ".str"):
+            assert word not in answer["error"]
         lacking = {key: cell for key, cell in row.items() if key != "since"}
         assert post(port, {"rows": [lacking]}) == (
             400,
@@ -166,6 +173,52 @@ def test_rows_that_cannot_be(queue: Answering, change: dict[str, Any], complaint
         mixed = {"rows": [row, {**row, "age": "40"}]}
         assert "column 'age' mixes text" in post(port, mixed)[1]["error"]
         assert post(port, {"rows": [row], "ids": ["a"]})[0] == 400
+
+
+def test_advice_is_for_whoever_asks(queue: Answering) -> None:
+    row = {"id": "a", "age": 40, "since": "1970-01-03", "colour": "blue"}
+    with endpoint(queue) as port:
+        for change, advice in (
+            ({"age": "many"}, "; write a number, as 12.5, or null where it is missing"),
+            ({"since": "31.12.70"}, "; write text, as 2020-12-31, or null where it is missing"),
+            ({"since": 3}, ": write text, as 2020-12-31, or null where it is missing"),
+        ):
+            assert post(port, {"rows": [{**row, **change}]})[1]["error"].endswith(advice)
+    kinds = {"yes": Kind("boolean"), "at": Kind("time", "%H:%M")}
+    encoders = tuple(Encoder(name, kind) for name, kind in kinds.items())
+    with endpoint(queue, encoders=encoders) as port:
+        for change, advice in (
+            ({"yes": "perhaps"}, "; write true or false, or null where it is missing"),
+            ({"at": "noon"}, "; write text of the form %H:%M, or null where it is missing"),
+        ):
+            given = {"id": "a", "yes": True, "at": "12:00", **change}
+            assert post(port, {"rows": [given]})[1]["error"].endswith(advice)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "allowed"),
+    [("GET", "/predict", "POST"), ("PUT", "/predict", "POST"), ("POST", "/ready", "GET, HEAD")],
+)
+def test_another_method(queue: Answering, method: str, path: str, allowed: str) -> None:
+    with endpoint(queue) as port:
+        answer = ask(port, method, path, b"{}" if method != "GET" else None, Content_Type=JSON)
+    assert answer.status == 405
+    assert sorted(answer.headers["Allow"].split(", ")) == allowed.split(", ")
+    assert answer.told["error"].endswith(f", and not {method}")
+
+
+@pytest.mark.parametrize(
+    ("count", "words"), [(1, "1 id is not known"), (2, "2 ids are not known to all participants")]
+)
+def test_ids_that_are_not_known(count: int, words: str) -> None:
+    class Lacking(Answering):
+        def submit(self, request: Request) -> None:
+            request.unknown = {each: [] for each in request.ids if isinstance(each, str)}
+            request.settle()
+
+    with endpoint(Lacking()) as port:
+        status, answer = post(port, {"ids": list("ab"[:count])})
+    assert (status, answer["error"].startswith(words)) == (404, True)
 
 
 def test_a_port_that_is_taken(queue: Answering) -> None:
@@ -319,7 +372,7 @@ def test_tls(queue: Answering, tmp_path: Path, caplog: pytest.LogCaptureFixture)
     with pytest.raises(ParameterError, match="TLS takes both"):
         Endpoint(key="shop.key")
     with (
-        pytest.raises(ParameterError, match="cannot be used"),
+        pytest.raises(ParameterError, match=r"cannot be used: .*: no certificate: it holds none"),
         endpoint(queue, certificate=files["key"], key=files["key"]),
     ):
         pass
@@ -402,6 +455,43 @@ def test_a_body_that_is_too_long(queue: Answering, declared: bool) -> None:
         assert next_answer(connection).startswith(b"HTTP/1.1 413 ")
         connection.sendall(HIDDEN)
         assert next_answer(connection).startswith(b"HTTP/1.1 200 ")
+
+
+def _chunked(size: int, chunk: int) -> list[bytes]:
+    """Return a body of blanks in chunks, and its end."""
+    sizes = [min(chunk, size - start) for start in range(0, size, chunk)]
+    return [b"%x\r\n%s\r\n" % (each, b" " * each) for each in sizes] + [b"0\r\n\r\n"]
+
+
+@pytest.mark.parametrize("sends", ["at once", "by chunk", "end with last", "by 8,000 bytes"])
+def test_bodies_about_as_long_as_may_be_are_answered(queue: Answering, sends: str) -> None:
+    """However they are cut: the piece that is too much may be the last, and nothing follows it."""
+    head = (
+        b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        b"Transfer-Encoding: chunked\r\n\r\n"
+    )
+    with endpoint(queue, most_bytes=100_000) as port:
+        for size in (90_000, 99_999, 100_000, 100_001, 120_000, 130_000, 400_000):
+            for chunk in (16_000, 50_000, 65_000, 100_000, 100_001, 120_000):
+                pieces = [head, *_chunked(size, chunk)]
+                if sends == "at once":
+                    pieces = [b"".join(pieces)]
+                elif sends == "end with last":
+                    pieces[-2:] = [b"".join(pieces[-2:])]
+                elif sends == "by 8,000 bytes":
+                    whole = b"".join(pieces)
+                    pieces = [whole[at : at + 8000] for at in range(0, len(whole), 8000)]
+                with line(port) as connection:
+                    connection.settimeout(5)
+                    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                    for piece in pieces:
+                        connection.sendall(piece)
+                        time.sleep(0.002)
+                    code = b"400" if size <= 100_000 else b"413"
+                    answer = next_answer(connection)
+                    assert answer.startswith(b"HTTP/1.1 " + code), (size, chunk)
+                    connection.sendall(HIDDEN)
+                    assert next_answer(connection).startswith(b"HTTP/1.1 200 "), (size, chunk)
 
 
 def test_a_head_without_an_end(queue: Answering) -> None:

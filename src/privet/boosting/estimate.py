@@ -22,6 +22,7 @@ from privet.boosting.validation import validate
 from privet.runtime.counter import Cost, Counter
 from privet.terms.plan import Plan
 
+_NOTHING = Cost()
 _PROCESS = 110_000_000
 """Bytes of a process that does nothing yet."""
 _READING = 210_000_000
@@ -59,13 +60,20 @@ class Estimate:
     """Bytes of a participant's table on disk, for a while: of all its workers, too, if any."""
 
 
-def estimate(federation: Federation, plan: Plan, done: int = 0, dealers: int = 1) -> Estimate:
+def estimate(
+    federation: Federation,
+    plan: Plan,
+    done: int = 0,
+    dealers: int = 1,
+    before: Cost = _NOTHING,
+) -> Estimate:
     """Return what a training will take, from its plan alone, if some tables are done.
 
-    As if none was saved by stopping early.
+    As if none was saved by stopping early. `before` is what everybody does before it.
     """
     left = plan.params.tables - done
-    total = count_reasons(federation, plan, dealers) + _of_validation(federation, plan, dealers)
+    total = before + count_reasons(federation, plan, dealers)
+    total += _of_validation(federation, plan, dealers)
     if left:
         total += _total(federation, plan, done, dealers)
     return Estimate(
@@ -78,7 +86,7 @@ def estimate(federation: Federation, plan: Plan, done: int = 0, dealers: int = 1
         masks="lattice" if plan.errors else "uniform",
         orders=total.orders,
         head_memory=_memory_of_a_head(plan) if plan.shards > 1 else 0,
-        scratch=(1 + (plan.shards > 1)) * _scratch(plan),
+        scratch=scratch(plan.n_rows, _most_features(plan), plan.shards),
     )
 
 
@@ -104,10 +112,13 @@ def _memory_of_a_head(plan: Plan) -> int:
     return _PROCESS + max(_READING, (_TO_LEARN_OF_A_ROW + _most_features(plan)) * plan.n_rows)
 
 
-def _scratch(plan: Plan) -> int:
-    """Return what a table takes on disk before its buckets are all that is left of it."""
-    cells = _most_features(plan) * plan.n_rows
-    return 9 * cells if 8 * cells > IN_MEMORY else 0
+def scratch(rows: int, features: int, shards: int) -> int:
+    """Return what a table takes on disk before its buckets are all that is left of it.
+
+    Where rows are in shards, all workers together take as much again.
+    """
+    cells = features * rows
+    return (1 + (shards > 1)) * 9 * cells if 8 * cells > IN_MEMORY else 0
 
 
 def _total(federation: Federation, plan: Plan, done: int, dealers: int) -> Cost:

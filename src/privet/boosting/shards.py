@@ -68,7 +68,7 @@ def train_shard(
         else:
             found = worker.carry_out(order)
         if isinstance(runtime, Party):
-            orders.done(found)
+            orders.done(found, runtime.meter.figures())
     worker.leave_table()
 
 
@@ -88,7 +88,7 @@ def infer_shard(
         elif order.name != PULSE:
             found = inference.carry_out(order)
             if isinstance(runtime, Party):
-                orders.done(found)
+                orders.done(found, runtime.meter.figures())
 
 
 def dismiss(workers: Sequence[Head]) -> None:

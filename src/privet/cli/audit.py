@@ -19,13 +19,23 @@ _Log = Annotated[Path, typer.Argument(help="The audit log.")]
 def verify(
     log: _Log,
     head: Annotated[
-        str | None, typer.Option(help="A digest that was noted earlier: it must be there.")
+        str | None,
+        typer.Option(
+            help="A digest that was noted earlier, or its first 8 digits: it must be there."
+        ),
     ] = None,
 ) -> None:
-    """See whether no record was changed, left out or put in; print the digest of the last."""
+    """See whether each record follows the one before; print the digest of the last.
+
+    What was changed, left out or put in before the last record shows. That the last one was written
+    anew, or that the end of the log was cut off, shows by --head alone: keep the digest elsewhere.
+    """
     found = AuditLog(log).verify(head)
     torn = f", {found.torn} lines cut short by a failure" if found.torn else ""
-    typer.echo(f"{found.records} records, each following the one before{torn}", err=True)
+    said = f"{found.records} records, each following the one before{torn}"
+    if not found.records:
+        said = f"no record: there never was one, or all were removed, as --head would show{torn}"
+    typer.echo(said, err=True)
     typer.echo(found.head)
 
 

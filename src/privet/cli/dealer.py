@@ -37,6 +37,15 @@ Listen = Annotated[
     str | None, typer.Option(help="HOST:PORT, if not the job's.", show_default="the job's")
 ]
 
+ClusterFile = Annotated[
+    Path | None,
+    typer.Option(
+        help="Where your workers are, if rows are in shards: a TOML file with what `cluster` has in "
+        "party.toml.",
+        show_default="threads of this process",
+    ),
+]
+
 
 def dealer(
     job: JobFile,
@@ -71,14 +80,7 @@ def dealer(
     done: Annotated[
         int, typer.Option(help="With --ahead: how many tables are trained already.", min=0)
     ] = 0,
-    cluster: Annotated[
-        Path | None,
-        typer.Option(
-            help="Where your workers are, if rows are in shards: a TOML file with the keys of "
-            "[cluster] in party.toml.",
-            show_default="threads of this process",
-        ),
-    ] = None,
+    cluster: ClusterFile = None,
     audit: Annotated[
         Path | None, typer.Option(help="Add every session to that audit log.", show_default=False)
     ] = None,

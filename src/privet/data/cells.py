@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from privet.arrays import FloatArray, IndexArray
 from privet.config import quoted
-from privet.data.kinds import CATEGORY, NUMBER, Content, Kind
+from privet.data.kinds import CATEGORY, NUMBER, Content, Kind, KindName
 from privet.data.parsing import (
     EXACT,
     as_texts,
@@ -39,6 +39,9 @@ _MOST_CATEGORIES = 1_000_000
 
 class Cells:
     """The cells of one column, as they come in."""
+
+    leave_out = "leave the cell empty"
+    """What is done where a value is missing."""
 
     def __init__(
         self,
@@ -78,8 +81,8 @@ class Cells:
         infinite = np.flatnonzero(np.isinf(values))
         if len(infinite):
             raise DataError(
-                f"{self._at(infinite[0])} is infinite; write a finite number, or leave the cell "
-                "empty where the value is missing"
+                f"{self._at(infinite[0])} is infinite; write a finite number, or {self.leave_out} "
+                "where the value is missing"
             )
         self.whole = self.whole and bool((values == np.floor(values)).all())
         self._stored.append(values)
@@ -129,8 +132,8 @@ class Cells:
         if declared is not None and declared.name != found:
             if declared.name != "boolean" or not np.isin(values[~np.isnan(values)], (0, 1)).all():
                 raise DataError(
-                    f"column {self.name!r} holds {cells.type}, and {declared} was expected, as "
-                    "declared or as the model was trained: change the table or the declaration"
+                    f"column {self.name!r} holds {cells.type}, and {declared} was expected, "
+                    f"{self._advice_on_type()}"
                 )
             found = "boolean"
         self.kind = declared or Kind(found)
@@ -215,9 +218,9 @@ class Cells:
     def _complaint(self, row: int, cell: str) -> DataError:
         """Say what is wrong with a cell, and what can be done about it."""
         assert self.kind is not None
-        name, kind = self.name, self.kind
+        kind = self.kind
         like, cell = looks_like(cell), quoted(cell)
-        what, declare = f"{self._at(row)}: {cell!r}", f"declare it: categorical = [{name!r}]"
+        what = f"{self._at(row)}: {cell!r}"
         if kind != CATEGORY:
             what += f" is not a {kind}"
         elif like != "category":
@@ -225,6 +228,15 @@ class Cells:
         else:
             above = f", as {quoted(next(iter(self._codes)))!r} above it is" if self._codes else ""
             what += f" is no category{above}"
+        return DataError(f"{what}; {self._advice(kind, cell, like)}")
+
+    def _advice_on_type(self) -> str:
+        """Say what can be done about cells of another type."""
+        return "as declared or as the model was trained: change the table or the declaration"
+
+    def _advice(self, kind: Kind, cell: str, like: KindName) -> str:
+        """Say what can be done about a cell."""
+        name = self.name
         if like == "number" and kind.name in ("number", "category"):
             advice = "write numbers without separators of thousands, or say decimal = ','"
         elif like == "date" or kind.name in ("date", "time"):
@@ -234,4 +246,5 @@ class Cells:
             )
         else:
             advice = f"correct it, or leave it empty if it is missing: missing = [{cell!r}]"
-        return DataError(f"{what}; {advice}; or if it is one of several categories, {declare}")
+        declare = f"declare it: categorical = [{name!r}]"
+        return f"{advice}; or if it is one of several categories, {declare}"

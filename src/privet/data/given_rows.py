@@ -15,6 +15,7 @@ from privet.data.description import DataDescription
 from privet.data.encoder import Encoder
 from privet.data.encoding import encode
 from privet.data.frame import Frame, listing
+from privet.data.kinds import Kind, KindName
 from privet.errors import DataError
 
 Cell = str | bool | int | float | None
@@ -48,7 +49,7 @@ class GivenRows:
         columns, contents = np.empty((len(names), len(self))), []
         for encoder, target in zip(encoders, columns, strict=True):
             name, described = encoder.column, self._described
-            cells = Cells(name, encoder.kind, described.missing_in(name), described.decimal)
+            cells = _GivenCells(name, encoder.kind, described.missing_in(name), described.decimal)
             cells.add(_column(name, [row[name] for row in self._rows]))
             target[:] = cells.read()
             contents.append(cells.content)
@@ -68,6 +69,31 @@ class GivenRows:
                 )
             lacking = next(name for name in names if name not in row)
             raise DataError(f"row {number}: {lacking!r} is required; null where it is missing")
+
+
+class _GivenCells(Cells):
+    """Cells of somebody who cannot change how the table is described, and writes JSON."""
+
+    leave_out = "write null"
+
+    def _advice_on_type(self) -> str:
+        return f"as the model was trained: {self._how_to_write(self.kind)}"
+
+    def _advice(self, kind: Kind, cell: str, like: KindName) -> str:
+        return self._how_to_write(kind)
+
+    def _how_to_write(self, kind: Kind | None) -> str:
+        """Say how a cell is written."""
+        name = "category" if kind is None else kind.name
+        how = {
+            "number": "a number, as 12.5",
+            "boolean": "true or false",
+            "date": "text, as 2020-12-31",
+            "time": "text, as 2020-12-31 23:59:59",
+        }.get(name, "text")
+        if kind is not None and kind.form:
+            how = f"text of the form {kind.form}"
+        return f"write {how}, or null where it is missing"
 
 
 def _column(name: str, cells: Sequence[Cell]) -> pa.Array:

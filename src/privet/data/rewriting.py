@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 
 from privet.arrays import IndexArray
 from privet.data.description import DataDescription
+from privet.data.sources.folder import numbered
 from privet.data.sources.open import open_source
 from privet.data.sources.source import Source, naming, one_line, rows_in_a_batch
 from privet.errors import DataError, ParameterError, UnavailableError
@@ -48,7 +49,7 @@ def rewrite_table(
     with _new_folder(folder) as place:
         rows = _count(source, columns) if order is None else len(order)
         stretches = [shard.trained for shard in cut_rows(rows, 0, shards)]
-        files = [place / f"{number:05}.parquet" for number in range(shards)]
+        files = [place / name for name in numbered(shards)]
         if order is None:
             _copy(source, columns, stretches, files)
         else:

@@ -58,7 +58,7 @@ def audited(path: str | None, job: Job, name: str, command: str, tell: Teller) -
 
 def _outcome(error: BaseException) -> dict[str, Any]:
     if isinstance(error, PrivetError):
-        told = {"error": type(error).__name__, "peer": error.peer, "step": error.step}
+        told = {"error": error.kind, "peer": error.peer, "step": error.step}
         return {"code": error.exit_code, **told, "text": str(error)}
     interrupted = isinstance(error, KeyboardInterrupt)
     code = INTERRUPTED if interrupted else PrivetError.exit_code

@@ -8,45 +8,41 @@ from __future__ import annotations
 import ctypes
 import datetime
 import platform
-import shutil
 import socket
 import stat
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 
+from privet.boosting.estimate import scratch
 from privet.errors import ParameterError, PrivetError, UnavailableError
+from privet.federation.cluster_checkup import check_up_cluster
+from privet.federation.findings import (
+    Finding,
+    attempt,
+    of_audit_log,
+    of_disk,
+    of_endpoint,
+    of_expiry,
+    of_temporary_files,
+)
 from privet.federation.own import Table
-from privet.files.atomic import make_folder
+from privet.federation.session import listen_at
 from privet.files.contacts import parse_address
 from privet.files.job import Job
 from privet.files.lock import holder, locked
+from privet.files.part_file import room_for_training
 from privet.files.party_file import PartyFile
 from privet.files.seats import read_out
+from privet.terms.shards import cut_rows
 from privet.transport.farewell import answers_as
-from privet.transport.identity import Identity, load_identity
-from privet.transport.mesh import Member, listen
+from privet.transport.identity import load_identity
+from privet.transport.mesh import Member
 from privet.version import __version__
 
-Verdict = Literal["good", "doubtful", "bad"]
-EXPIRES_SOON = 30
-"""So many days before a certificate expires, it is time to renew it."""
 _CALL_SECONDS = 3.0
 _OUT_OF_SYNC = 5  # what the system returns of a clock that no time server keeps
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One thing that was looked at."""
-
-    what: str
-    verdict: Verdict
-    text: str
-    code: int = 0
-    """The exit code of what is bad."""
 
 
 def check_up(party: PartyFile, job: Job) -> Iterator[Finding]:
@@ -59,7 +55,11 @@ def check_up(party: PartyFile, job: Job) -> Iterator[Finding]:
     if played and party.dealer is not None:
         ours = party.dealer
         yield from _keys(f"keys of {played[0]}", ours.key, ours.certificate, job, played[0])
-    yield _attempt("disk", lambda: _disk(party))
+    yield from check_up_cluster(job, party.name, party.listen, party.cluster)
+    if party.audit is not None:
+        yield of_audit_log(party.audit)
+    if party.name == job.names[job.recipient_index]:
+        yield from of_endpoint(party.endpoint)
     yield from _data(party, job)
 
 
@@ -76,14 +76,6 @@ def check_up_member(
     for member in members:
         if member.name != name:
             yield _way(member, we_call=order.index(member.name) < order.index(name))
-
-
-def _attempt(what: str, look: Callable[[], str]) -> Finding:
-    """Return what was seen, or what kept us from seeing it."""
-    try:
-        return Finding(what, "good", look())
-    except PrivetError as error:
-        return Finding(what, "bad", str(error), error.exit_code)
 
 
 def _versions(job: Job) -> Finding:
@@ -117,21 +109,14 @@ def _keys(what: str, key: str, certificate: str, job: Job, name: str) -> Iterato
             )
         return f"{key} and {certificate} are those that the job names"
 
-    found = _attempt(what, look)
+    found = attempt(what, look)
     yield found
     if found.verdict == "good":
-        yield _lifetime(what, load_identity(key, certificate))
+        identity = load_identity(key, certificate)
+        yield of_expiry(what, certificate, identity.days_left(), identity.renewal)
         if Path(key).stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
             text = f"{key} can be read by others than its owner: `chmod 600` it"
             yield Finding(what, "doubtful", text)
-
-
-def _lifetime(what: str, identity: Identity) -> Finding:
-    days = identity.days_left()
-    text = f"{identity.certificate_file} expires in {days} days"
-    if days < EXPIRES_SOON:
-        return Finding(what, "doubtful", f"{text}: renew it with `privet keys NAME --renew`")
-    return Finding(what, "good", text)
 
 
 def _door(job: Job, name: str, key: str, certificate: str, listen_on: str | None) -> Finding:
@@ -139,7 +124,7 @@ def _door(job: Job, name: str, key: str, certificate: str, listen_on: str | None
     host, port = parse_address(listen_on or job.contact(name).address)
     what = f"port {port}"
     try:
-        listen(host, port).close()
+        listen_at(host, port).close()
     except UnavailableError as error:
         try:
             ours = answers_as(name, (host, port), load_identity(key, certificate))
@@ -173,32 +158,39 @@ def _way(member: Member, *, we_call: bool) -> Finding:
     return Finding(member.name, "good", f"{place}: somebody listens there")
 
 
-def _disk(party: PartyFile) -> str:
-    folder = make_folder(party.folder)
-    return f"{shutil.disk_usage(folder).free / 1e9:,.1f} GB are free in {folder}"
-
-
 def _data(party: PartyFile, job: Job) -> Iterator[Finding]:
-    """Read the table as a training would, and what is left of earlier ones."""
-    warnings: tuple[str, ...] = ()
+    """Read the table as a training would, and what is left of earlier ones; see what fits."""
+    disk, rows, warnings = of_disk(party.folder, None), None, list[str]()
 
     def look() -> str:
-        nonlocal warnings
-        with locked(party.folder, job.name):
+        nonlocal disk, rows
+        if disk.verdict == "bad":  # which is one thing, and whether the table can be read another
+            table = Table(party, job, party.read_rows(job), restart=False, keys="", alignment=None)
+        else:
             table = Table.read(party, job, restart=False)
-            warnings = table.rows.frame.warnings
-            own = table.own()
         rows = table.rows
+        cut_rows(rows.n_samples, 0, job.shards)
+        disk = of_disk(party.folder, room_for_training(job, rows.n_samples))
+        warnings.extend(rows.frame.warnings)
         text = f"{party.data.where}: {rows.n_samples:,} rows, each with an id of its own, "
         text += f"{len(rows.columns)} columns"
         text += "" if rows.frame.label is None else " and the label"
+        if disk.verdict == "bad":
+            table.prepare()
+            return text
+        with locked(party.folder, job.name):
+            own = table.own()
         if own is None:
             return f"{text}; rows are not aligned yet"
-        warnings += tuple(own.checkpoints.damaged.values())
+        warnings.extend(own.checkpoints.damaged.values())
         done = max((done for done, _ in own.stages), default=0)
         return f"{text}; {done} tables are there from earlier" if done else text
 
-    found = _attempt("data", look)
+    found = attempt("data", look)
+    yield disk
+    size = (0, 0) if rows is None else (rows.n_samples, len(rows.columns))
+    room = room_for_training(job, size[0])
+    yield from of_temporary_files(scratch(*size, job.shards), party.folder, room)
     yield found
     for warning in warnings:
         yield Finding("data", "doubtful", warning)

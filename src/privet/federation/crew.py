@@ -18,18 +18,25 @@ from pathlib import Path
 
 from privet.arrays import IndexArray
 from privet.boosting.shards import dismiss
-from privet.errors import PeerError, PeerMisbehavedError, PrivetError, UnavailableError
+from privet.errors import (
+    PeerError,
+    PeerLostError,
+    PeerMisbehavedError,
+    PrivetError,
+    UnavailableError,
+)
 from privet.federation.brief import Brief, Place, send_rows
 from privet.federation.differences import parse
 from privet.federation.engines import Engine
 from privet.federation.events import Event, Waiting
 from privet.federation.session import Seat
-from privet.federation.summons import HEAD, Summons, make_identity, worker_name
+from privet.federation.summons import HEAD, Summons, make_identity
 from privet.federation.worker import Load
 from privet.files.cluster import Cluster
 from privet.files.contacts import parse_address
 from privet.runtime.meter import Meter
 from privet.runtime.orders import Head
+from privet.runtime.roles import worker_name
 from privet.transport import messages
 from privet.transport.channel import Channel
 from privet.transport.greeting import SESSION_BYTES
@@ -50,6 +57,8 @@ class Crew:
     """Our end of the channel to each of them."""
     meters: list[Meter] = field(default_factory=list)
     """What each of them has metered, once they are dismissed."""
+    peak_rss_mb: float | None = None
+    """The most memory that a process of theirs took, then, if it is not ours."""
 
 
 @contextlib.contextmanager
@@ -97,59 +106,93 @@ def gathered(
                     certificate=certificate,
                     host=seat.host if cluster.scheduler is None else "0.0.0.0",  # noqa: S104
                     advertise=cluster.advertise or _advertised(seat, cluster),
-                    ports=cluster.ports,
+                    ports=None if cluster.ports is None else (cluster.ports[0], cluster.ports[1]),
                     wait=_WAIT,
                 )
             )
         engine.place(summonses, here)
-        links = connect(
-            HEAD,
-            members,
-            listener,
-            session=session,
-            identity=ours,
-            timeout=_WAIT,
-            on_wait=waiting,
-        )
+        try:
+            links = connect(
+                HEAD,
+                members,
+                listener,
+                session=session,
+                identity=ours,
+                timeout=_WAIT,
+                on_wait=waiting,
+            )
+        except PeerLostError as error:
+            if error.peer not in channel.peers:
+                error.called = f"our workers, in {engine.where}"
+            raise
         with SocketChannel(HEAD, links) as to_workers:
             to_workers.where = lambda: channel.where()
             to_workers.beside = channel
-            places = [
-                parse(Place, member.name, messages.receive(to_workers, member.name)).model_copy(
-                    update={"fingerprint": member.fingerprint}
-                )
-                for member in members[1:]
-            ]
-            groups = _swap_places(channel, seat, places)
-            for shard in shards:
-                told = brief(shard, groups[shard], _session(run, f"shard {shard}").hex())
-                content = told.model_dump_json().encode()
-                messages.send(to_workers, [worker_name(shard)], content)
-                send_rows(to_workers, worker_name(shard), rows(shard))
-            text = f"{len(shards)} workers, in {engine.where}"
-            seat.tell(Event("workers", text, {"workers": len(shards), "where": engine.where}))
-            workers = [Head(to_workers, worker_name(shard), shard) for shard in shards]
-            crew = Crew(workers)
-            try:
+            crew = Crew([Head(to_workers, worker_name(shard), shard) for shard in shards])
+            with _first_failure(crew.workers, engine):
+                groups = _swap_places(channel, seat, _places(crew.workers, members[1:]))
+                for shard in shards:
+                    told = brief(shard, groups[shard], _session(run, f"shard {shard}").hex())
+                    content = told.model_dump_json().encode()
+                    messages.send(to_workers, [worker_name(shard)], content)
+                    send_rows(to_workers, worker_name(shard), rows(shard))
+                text = f"{len(shards)} workers, in {engine.where}"
+                seat.tell(Event("workers", text, {"workers": len(shards), "where": engine.where}))
                 yield crew
-            except PeerError as error:
-                reason = _reason(workers, error)
-                if reason.peer in to_workers.peers and (trouble := engine.trouble()):
-                    raise UnavailableError(f"cluster.scheduler: {trouble}: {reason}") from None
-                raise reason from None
-            dismiss(workers)
-            crew.meters = [worker.metered() for worker in workers]
+                dismiss(crew.workers)
+                crew.meters = [worker.metered() for worker in crew.workers]
+                if engine.apart:
+                    crew.peak_rss_mb = max(worker.peak_rss_mb for worker in crew.workers)
 
 
-def _reason(workers: list[Head], error: PeerError) -> PrivetError:
-    """Return what one of our own workers failed of, rather than what others made of that."""
-    until = time.monotonic() + _SOON
-    while time.monotonic() < until:
+@contextlib.contextmanager
+def _first_failure(workers: list[Head], engine: Engine) -> Iterator[None]:
+    """If somebody fails, raise what failed first, as far as that can be found out soon.
+
+    When one worker is lost, its head ends, so all other workers and heads do: what we hear of that
+    first need not be where it began.
+    """
+    try:
+        yield
+    except PeerError as error:
+        first = _first([error], workers)
         for worker in workers:
+            if first.peer == worker.name and isinstance(first, PeerError):
+                if trouble := engine.trouble():
+                    raise UnavailableError(f"cluster.scheduler: {trouble}: {first}") from None
+                first.called = f"our worker for shard {worker.number}, in {engine.where}"
+        raise first from None
+
+
+def _first(failures: list[PrivetError], workers: list[Head]) -> PrivetError:
+    """Return the failure that is the least likely to have followed from others."""
+    until = time.monotonic() + _SOON
+    silent = list(workers)
+    while silent and time.monotonic() < until:
+        for worker in list(silent):
             if (failure := worker.failure()) is not None:
-                return failure
+                failures.append(failure)
+                silent.remove(worker)
         time.sleep(_SOON / 20)
-    return error
+
+    ours = {worker.name for worker in workers}
+
+    def doubt(failure: PrivetError) -> int:
+        if not isinstance(failure, PeerError) or failure.peer in ours:
+            return -1  # it began on our own side
+        return failure.doubt
+
+    return min(failures, key=doubt)
+
+
+def _places(workers: list[Head], members: list[Member]) -> list[Place]:
+    """Return where workers listen, and what they prove to be; raise it if one cannot listen."""
+    found = []
+    for worker, member in zip(workers, members, strict=True):
+        worker.answer([])
+        place = parse(Place, member.name, messages.receive(worker.channel, member.name))
+        found.append(place.model_copy(update={"fingerprint": member.fingerprint}))
+    return found
 
 
 def _advertised(seat: Seat, cluster: Cluster) -> str:

@@ -19,6 +19,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 from typing_extensions import Self
@@ -26,7 +27,7 @@ from typing_extensions import Self
 from privet.errors import UnavailableError
 from privet.federation.summons import Summons
 from privet.federation.worker import Load, work_on_all
-from privet.files.cluster import Cluster
+from privet.files.cluster import PROOFS, Cluster
 from privet.runtime.copies import processes_with
 
 _ENDING = 5.0  # seconds for workers whose head has gone to find that out
@@ -35,10 +36,13 @@ _ENDING = 5.0  # seconds for workers whose head has gone to find that out
 class Engine(ABC):
     """Something that runs workers."""
 
+    apart = True
+    """Whether they are in other processes than this one, with memory of their own."""
+
     @property
     @abstractmethod
     def where(self) -> str:
-        """Where they are, in words."""
+        """Where they are, in words, once they are placed."""
 
     @abstractmethod
     def place(self, summonses: Sequence[Summons], here: Load) -> None:
@@ -61,6 +65,8 @@ class Engine(ABC):
 
 class Threads(Engine):
     """Threads of this process, which have their rows from it."""
+
+    apart = False
 
     def __init__(self) -> None:
         self._threads: list[threading.Thread] = []
@@ -91,16 +97,19 @@ class Processes(Engine):
         self._count = count
         self._load = load
         self._processes: list[multiprocessing.process.BaseProcess] = []
+        self._batches = 0
         self._context = processes_with(load.__module__)
 
     @property
     def where(self) -> str:
         """On this machine."""
-        return f"{self._count} processes on this machine"
+        return f"{self._batches} process{'es' * (self._batches > 1)} on this machine"
 
     def place(self, summonses: Sequence[Summons], _: Load) -> None:
         """Start processes that have nothing of ours but summonses."""
-        for batch in spread(summonses, self._count):
+        batches = spread(summonses, self._count)
+        self._batches = len(batches)  # no more than there are workers, whatever was asked for
+        for batch in batches:
             process = self._context.Process(
                 target=_in_process, args=(batch, self._load), daemon=True
             )
@@ -135,24 +144,7 @@ class Dask(Engine):
 
     def _reach(self) -> Any:
         """Return a client of the scheduler, whose workers begin to import what ours need."""
-        try:
-            from distributed import Client
-        except ImportError:
-            raise UnavailableError(
-                "cluster.scheduler: needs Dask: install it with pip install 'privet[cluster]'"
-            ) from None
-        try:
-            client = Client(
-                self._cluster.scheduler,
-                security=_security(self._cluster),
-                timeout=10,
-                set_as_default=False,
-                name="privet",
-            )
-        except (OSError, ValueError, TypeError) as error:
-            raise UnavailableError(
-                f"cluster.scheduler: no Dask scheduler at {self._cluster.scheduler}: {error}"
-            ) from None
+        client = _client(self._cluster)
         for worker in _workers(client):
             self._tasks.append(_submit(client, worker, _wake, self._load))
         return client
@@ -187,6 +179,25 @@ class Dask(Engine):
             client.close(timeout=_ENDING)
 
 
+def _client(cluster: Cluster) -> Any:
+    """Return a client of a scheduler."""
+    try:
+        from distributed import Client
+    except ImportError:
+        raise UnavailableError(
+            "cluster.scheduler: needs Dask: install it with pip install 'privet[cluster]'"
+        ) from None
+    security = _security(cluster)
+    try:
+        return Client(
+            cluster.scheduler, security=security, timeout=10, set_as_default=False, name="privet"
+        )
+    except (OSError, ValueError, TypeError) as error:
+        raise UnavailableError(
+            f"cluster.scheduler: no Dask scheduler at {cluster.scheduler}: {error}"
+        ) from None
+
+
 def _workers(client: Any) -> list[str]:
     """Return the addresses of all workers of a cluster."""
     return sorted(client.scheduler_info(n_workers=-1)["workers"])
@@ -207,12 +218,35 @@ def _security(cluster: Cluster) -> Any:
 
     if cluster.ca is None:
         return None
-    return Security(
+    for key in PROOFS:
+        path = Path(getattr(cluster, key))
+        try:
+            path.open("rb").close()
+        except OSError as error:
+            raise UnavailableError(f"cluster.{key}: {path}: {error.strerror}") from None
+    security = Security(
         tls_ca_file=cluster.ca,
         tls_client_cert=cluster.certificate,
         tls_client_key=cluster.key,
         require_encryption=True,
     )
+    try:
+        security.get_connection_args("client")
+    except (OSError, ValueError) as error:
+        names = ", ".join(str(getattr(cluster, key)) for key in PROOFS)
+        raise UnavailableError(
+            f"cluster.ca, certificate and key: {names} cannot be used together: {error}"
+        ) from None
+    return security
+
+
+def look_for_workers(cluster: Cluster) -> int:
+    """Return how many workers a scheduler has; raise UnavailableError if there are none."""
+    with _client(cluster) as client:
+        count = len(_workers(client))
+    if not count:
+        raise UnavailableError(f"cluster.scheduler: {cluster.scheduler} has no workers: start some")
+    return count
 
 
 def spread(summonses: Sequence[Summons], count: int) -> list[list[Summons]]:

@@ -99,7 +99,7 @@ def last_words(error: BaseException) -> Event:
         return Event("error", text, fields)
     fields = {
         "code": error.exit_code,
-        "error": type(error).__name__,
+        "error": error.kind,
         "peer": error.peer,
         "step": error.step,
     }

@@ -9,6 +9,7 @@ from typing import Any
 from privet.boosting.estimate import DEALERS, Estimate, Time, estimate, time_of
 from privet.errors import ParameterError
 from privet.federation.dealt_training import numbered_features
+from privet.federation.ids import cost_of_comparing
 from privet.files.checkpoint import room_for_checkpoints
 from privet.files.job import Job
 from privet.terms.monotone import Monotone
@@ -77,7 +78,12 @@ def foresee(
     signs = _first_constrained(job, counts) if monotone is None else monotone
     federation = job.federation(numbered_features(job, counts), cut_counts, signs)
     everybody = tuple(range(len(job.names))) if kept else None
-    cost = estimate(federation, federation.plan(samples, everybody), dealers=len(job.dealer_names))
+    cost = estimate(
+        federation,
+        federation.plan(samples, everybody),
+        dealers=len(job.dealer_names),
+        before=cost_of_comparing(job),
+    )
     return Foreseen(
         cost,
         at_most=job.told_cuts != "hidden" and cut_counts is None,

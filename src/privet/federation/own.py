@@ -26,16 +26,10 @@ from privet.federation.common_rows import Common, alignments_of, find_common, re
 from privet.federation.events import Tell
 from privet.files.alignments import Alignment, Alignments
 from privet.files.atomic import check_room, make_folder, make_way
-from privet.files.checkpoint import (
-    STAGES,
-    Checkpoints,
-    Stage,
-    checkpoint_bytes,
-    room_for_checkpoints,
-)
+from privet.files.checkpoint import STAGES, Checkpoints, Stage, checkpoint_bytes
 from privet.files.indicators import FOLDER
 from privet.files.job import Job
-from privet.files.part_file import PartFile, load_part, part_bytes
+from privet.files.part_file import PartFile, load_part, part_bytes, room_for_training
 from privet.files.party_file import PartyFile
 from privet.files.records import MAX_BYTES
 from privet.terms.params import Params
@@ -118,11 +112,18 @@ class Table:
 
     def own(self) -> Own | None:
         """Return what we bring along; None if it is not known yet which rows take part."""
+        rows = self._rows_that_take_part()
+        return None if rows is None else self._own(rows)
+
+    def prepare(self) -> Prepared | None:
+        """Make these rows ready, and look at nothing that is kept."""
+        rows = self._rows_that_take_part()
+        return None if rows is None else self._prepare(rows)
+
+    def _rows_that_take_part(self) -> ByColumn | None:
         if not self.job.align:
-            return self._own(self.rows)
-        if self.alignment is None:
-            return None
-        return self._own(self.rows.take(self.alignment.rows))
+            return self.rows
+        return None if self.alignment is None else self.rows.take(self.alignment.rows)
 
     def find_common(
         self, channel: Channel, purpose: Purpose, tell: Tell, own: Own | None
@@ -164,15 +165,18 @@ class Table:
                 "or the rows back, or start again with --restart"
             )
 
+    def _prepare(self, rows: ByColumn) -> Prepared:
+        name, said, job = self.party.name, self.party.data, self.job
+        with naming(said.where):
+            params = job.hyper_parameters()
+            prepared = prepare(name, rows, params, said.positive, said.class_weight)
+            refuse_constrained_categories(prepared.encoders, job.monotone.get(name, {}))
+        return prepared
+
     def _own(self, rows: ByColumn) -> Own:
         """Make ready what takes part, and check what is there of it."""
         party, job, restart = self.party, self.job, self.restart
-        params = job.hyper_parameters()
-        with naming(party.data.where):
-            prepared = prepare(
-                party.name, rows, params, party.data.positive, party.data.class_weight
-            )
-            refuse_constrained_categories(prepared.encoders, job.monotone.get(party.name, {}))
+        params, prepared = job.hyper_parameters(), self._prepare(rows)
         data = PartyData(prepared.columns, prepared.label, prepared.weight)
         ids = prepared.ids
         assert ids is not None
@@ -189,7 +193,7 @@ class Table:
                 f"make files of {largest / 1e6:,.0f} MB, and {MAX_BYTES / 1e6:,.0f} MB are read at "
                 "most"
             )
-        check_room(folder, room_for_checkpoints(rows.n_samples, params) + part)
+        check_room(folder, room_for_training(job, rows.n_samples))
         folder_of_job = checkpoint_folder(party, job)
         kept = STAGES + (params.patience or 0)
         checkpoints = Checkpoints(folder_of_job, job.digest, digest, kept, job.shards)
@@ -252,11 +256,14 @@ def _earlier_model(path: Path, job: Job, digest: str) -> PartFile | None:
     if not path.exists():
         return None
     file = load_part(path)
-    for what, ours, its in (("job", job.digest, file.job.digest), ("data", digest, file.data)):
+    for how, ours, its in (
+        ("by another job", job.digest, file.job.digest),
+        ("on other data", digest, file.data),
+    ):
         if ours != its:
             raise ModelError(
-                f"{path}: was trained by another {what} than this one; move it away, give the job "
-                "another name, or replace it with --restart"
+                f"{path}: was trained {how}; move it away, give the job another name, or replace "
+                "it with --restart"
             )
     return file
 

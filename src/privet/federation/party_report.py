@@ -175,6 +175,9 @@ class PartyReport(Reported):
     """What left the protocol in the clear, in the order in which it first did."""
     peak_rss_mb: float
     """The most memory that the process took."""
+    worker_peak_rss_mb: float | None = None
+    """The most that a process of its workers took, where rows are in shards and workers in other
+    processes: of the largest one, which may have several workers."""
 
 
 def party_report(
@@ -188,6 +191,7 @@ def party_report(
     ahead: bool = False,
     alignment: AlignmentReport | None = None,
     validation: ValidationReport | None = None,
+    worker_peak_rss_mb: float | None = None,
 ) -> PartyReport:
     """Return what one participant's run took."""
     online, offline = record.meter.total("online"), record.meter.total("offline")
@@ -211,6 +215,7 @@ def party_report(
         alignment=alignment,
         reveals=[*([] if alignment is None else alignment.reveals), *reveals(record.ledger)],
         peak_rss_mb=record.peak_rss_mb,
+        worker_peak_rss_mb=worker_peak_rss_mb,
     )
 
 

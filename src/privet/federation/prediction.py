@@ -180,6 +180,7 @@ def predict_batch(
         samples=frame.n_samples,
         seconds=time.perf_counter() - started,
         alignment=None if common is None else common.report,
+        worker_peak_rss_mb=None if crew is None else crew.peak_rss_mb,
     )
     if record.result is None:
         return report, None

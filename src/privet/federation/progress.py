@@ -1,8 +1,8 @@
 """How a training stands: after a table, and between two of them, twice a second.
 
-The step and the level, what passed between us and each peer, what was revealed so far, and for
-which shard's worker we wait. Nothing of it is data: it is what the meter, the ledger and the
-connections know.
+The step and the level, what passed between us and each peer, what was revealed so far, for which
+shard's worker we wait and what all of ours have sent. Nothing of it is data: it is what meters, the
+ledger and the connections know.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 from privet.boosting.federation import TrainingState
 from privet.federation.events import Event, Tell
 from privet.runtime.ledger import Ledger
-from privet.runtime.meter import Meter
+from privet.runtime.meter import Figures, Meter
 from privet.runtime.orders import Head
 from privet.runtime.party import Party
 from privet.terms.validation import best_of
@@ -72,6 +72,7 @@ def groups(workers: Sequence[Head]) -> dict[str, Any]:
     """Return how many groups there are, which is the slowest, and which one is waited for now.
 
     The slowest is the one whose answers were the last for most of the time that we have waited.
+    And what our workers have sent and received, as of their last answers.
     """
     if not workers:
         return {}
@@ -85,6 +86,7 @@ def groups(workers: Sequence[Head]) -> dict[str, Any]:
         "seconds_waited": slowest.waited,
         "waits_for_group": next(iter(waits), None),
         "waits_seconds": next(iter(waits.values()), None),
+        "by_workers": Figures().with_group([each.figures for each in workers])._asdict(),
     }
 
 
@@ -102,7 +104,10 @@ def _standing(runtime: Party, channel: SocketChannel, tally: _Tally) -> dict[str
 def of_table(
     meter: Meter, state: TrainingState, tables: int, rate: float, workers: Sequence[Head]
 ) -> Event:
-    """Return that a table is done, of so many, at a rate of so many a second."""
+    """Return that a table is done, of so many, at a rate of so many a second.
+
+    What it took so far is what we and all of our workers did: these have answered after it.
+    """
     done = state.part.n_tables
     loss = "" if state.loss is None else f", loss before it {state.loss:.5f}"
     validated: dict[str, object] = {}
@@ -112,19 +117,19 @@ def of_table(
         validated = {"validation_loss": state.losses[-1], "best_table": best}
     if standing := groups(workers):
         loss += f", slowest is group {standing['slowest_group']} of {standing['groups']}"
-    online, offline = meter.total(), meter.total("offline")
+    took = meter.figures().with_group([each.figures for each in workers])
     return Event(
         "table",
         f"table {done} of {tables}, {60 * rate:.1f} a minute, "
-        f"{(tables - done) / rate:.0f} s left, {online.sent / 1e6:,.1f} MB sent{loss}",
+        f"{(tables - done) / rate:.0f} s left, {took.sent / 1e6:,.1f} MB sent{loss}",
         {
             "table": done,
             "tables": tables,
             "tables_per_second": rate,
             "seconds_left": (tables - done) / rate,
-            "rounds": online.rounds,
-            "bytes_sent": online.sent,
-            "bytes_from_dealer": offline.received,
+            "rounds": took.rounds,
+            "bytes_sent": took.sent,
+            "bytes_from_dealer": took.dealt,
             **({} if state.loss is None else {"loss_before": state.loss}),
             **validated,
             **standing,

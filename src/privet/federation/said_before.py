@@ -1,12 +1,15 @@
-"""What a participant says before it trains, to its people or to all: of its table, of the cost."""
+"""What a participant says beside its training: of its table, of the cost, of what is kept."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import contextlib
+from collections.abc import Iterable, Iterator
 
 from privet.boosting.estimate import Estimate
 from privet.boosting.federation import PartyData
+from privet.errors import PeerError, UnavailableError
 from privet.federation.events import Event, Tell
+from privet.files.checkpoint import Checkpoints
 from privet.files.job import Job
 from privet.terms.cuts import told_cuts
 from privet.terms.plan import Plan
@@ -42,12 +45,13 @@ def told_of(data: PartyData, job: Job, tell: Tell) -> list[int] | None:
 
 def of_cost(plan: Plan, cost: Estimate) -> Event:
     """Return what is about to be trained, and what that will take."""
+    whose = " a worker" if plan.shards > 1 else ""
     return Event(
         "started",
         f"{plan.n_samples:,} samples, {plan.n_features} features: "
         f"{cost.rounds:,} rounds, {cost.online / 1e6:,.0f} MB between the participants, "
         f"{cost.offline / 1e6:,.0f} MB from the dealer, "
-        f"about {cost.memory / 1e6:,.0f} MB of memory, {cost.masks} masks",
+        f"about {cost.memory / 1e6:,.0f} MB of memory{whose}, {cost.masks} masks",
         {
             "samples": plan.n_samples,
             "features": plan.n_features,
@@ -59,3 +63,19 @@ def of_cost(plan: Plan, cost: Estimate) -> Event:
             "masks": cost.masks,
         },
     )
+
+
+@contextlib.contextmanager
+def what_is_kept(checkpoints: Checkpoints, plan: Plan, tell: Tell) -> Iterator[None]:
+    """Say what is kept of a training that is cut short, and how it goes on."""
+    try:
+        yield
+    except (PeerError, UnavailableError, OSError, KeyboardInterrupt):
+        kept = max((done for done, _ in checkpoints.stages()), default=0)
+        text = "no table is kept yet: start the same commands again"
+        if kept:
+            are, it = ("is", "it") if kept == 1 else ("are", "them")
+            text = f"{kept} of {plan.params.tables} tables {are} kept: start the same commands "
+            text += f"again, and they go on after {it}"
+        tell(Event("stopped", text, {"tables": kept}))
+        raise

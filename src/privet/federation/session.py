@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -17,9 +19,11 @@ from privet.errors import (
 from privet.federation.events import Event, Tell, Waiting, silent
 from privet.files.contacts import parse_address
 from privet.files.job import Job
+from privet.runtime.roles import worker_name
 from privet.transport.farewell import answers_as, say_farewell
 from privet.transport.greeting import SESSION_BYTES, Failure
 from privet.transport.identity import Identity, load_identity
+from privet.transport.link import Doubt
 from privet.transport.mesh import connect, listen
 from privet.transport.sockets import SocketChannel
 
@@ -83,7 +87,7 @@ class Seat:
             for member in self.job.members()
             if not ahead or (member.name in dealers) == (self.name in dealers)
         ]
-        with listen(self.host, self.port) as listener:
+        with listen_at(self.host, self.port) as listener:
             self.tell(
                 Event(
                     "listening",
@@ -99,6 +103,7 @@ class Seat:
                 identity=self.identity,
                 timeout=self.wait,
                 on_wait=Waiting(self.tell),
+                kin={worker_name(shard): Doubt.ITS_OWN for shard in range(self.job.shards)},
             )
         self.met = True
         # Others may wait for somebody for as long as they like, but they show that they live.
@@ -113,6 +118,19 @@ class Seat:
             raise
         finally:
             channel.abort()  # does nothing after a goodbye
+
+
+def listen_at(host: str, port: int) -> socket.socket:
+    """Listen where the others call us, or say what can be done about it."""
+    try:
+        return listen(host, port)
+    except UnavailableError as error:
+        advice = {
+            errno.EADDRINUSE: "stop what listens there, or have all change the port in the job",
+            errno.EADDRNOTAVAIL: "this machine has no such address: say at which one we listen "
+            "(`listen` in party.toml, --listen of a dealer), or have all correct the job",
+        }.get(getattr(error.__cause__, "errno", 0))
+        raise UnavailableError(str(error) if advice is None else f"{error}: {advice}") from None
 
 
 @contextlib.contextmanager

@@ -12,15 +12,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from privet.runtime.roles import worker_name
 from privet.transport.identity import Identity, create_identity, load_identity
 from privet.transport.mesh import Member
 
 HEAD = "head"
-
-
-def worker_name(shard: int) -> str:
-    """Return what a worker is called: by its shard, counted from 1."""
-    return f"worker{shard + 1}"
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from privet.federation.agreement import Agreement, Statement, agree_on_purpose, 
 from privet.federation.engines import engine_of
 from privet.federation.events import Event, Tell
 from privet.federation.holdings import Holding
-from privet.federation.ids import digest_of, refuse_other_ids
+from privet.federation.ids import cost_of_comparing, digest_of, refuse_other_ids
 from privet.federation.keeping import Keeper
 from privet.federation.own import Own, Table
 from privet.federation.party_report import (
@@ -34,7 +34,7 @@ from privet.federation.party_report import (
     validation_report,
 )
 from privet.federation.progress import of_table, watched
-from privet.federation.said_before import of_classes, of_cost, told_of, warn_of
+from privet.federation.said_before import of_classes, of_cost, told_of, warn_of, what_is_kept
 from privet.federation.session import Seat
 from privet.federation.shard_rows import crew_of_participant, read_rows
 from privet.files.job import Job
@@ -83,9 +83,10 @@ def train_part(party: PartyFile, seat: Seat, *, restart: bool = False) -> tuple[
             seat.tell(of_classes(own.prepared.classes))
         agreement = agree_on_rows(channel, job, purpose, _holding(own, job, seat.tell))
         program = _Training(job, agreement, own, seat.tell, channel)
+        stack.enter_context(what_is_kept(own.checkpoints, program.plan, seat.tell))
         if not agreement.ended:
             if program.left and job.keep_indicators:
-                program.keep(job)
+                program.keep()
             source = None if dealt is None else dealt.take(channel, job, agreement)
             if job.shards > 1:
                 rows = None if common is None else common.rows
@@ -123,6 +124,7 @@ def train_part(party: PartyFile, seat: Seat, *, restart: bool = False) -> tuple[
         validation=program.validated(result),
         ahead=dealt is not None,
         alignment=None if common is None else common.report,
+        worker_peak_rss_mb=None if crew is None else crew.peak_rss_mb,
     )
     return report, own.path
 
@@ -157,7 +159,7 @@ class _Training:
         self, job: Job, agreement: Agreement, own: Own, tell: Tell, channel: SocketChannel
     ) -> None:
         self._channel = channel
-        self._aligned = job.align
+        self._job = job
         self._federation = job.federation(agreement.features, agreement.cut_counts)
         self.plan = self._federation.plan(agreement.samples)
         self._keeping: Keeping | None = None
@@ -165,7 +167,6 @@ class _Training:
         self._own = own
         self._tell = tell
         self._done = agreement.stage[0]
-        self._length = job.length
         self.workers: Sequence[Head] = ()
         """Who works on our rows, if they are in shards."""
         self.left = self.plan.params.tables - self._done
@@ -183,7 +184,7 @@ class _Training:
 
     def __call__(self, runtime: Party, data: PartyData) -> Ended:
         """Train, with a checkpoint after every table."""
-        if not self._aligned:
+        if not self._job.align:
             digest = digest_of(self._own.ids, self._agreement.run)
             refuse_other_ids(runtime, runtime.names, digest, self._channel)
         state = self.state
@@ -213,17 +214,17 @@ class _Training:
 
     def end(self, ended: Ended) -> Ended:
         """Keep the last checkpoint alone, once everybody has said goodbye, and so has its own."""
-        run = self._own.checkpoints.end(ended.trained.tables, self._length)
+        run = self._own.checkpoints.end(ended.trained.tables, self._job.length)
         return ended._replace(run=run)
 
-    def keep(self, job: Job) -> None:
+    def keep(self) -> None:
         """Agree with the others whose indicators are used again, and keep those that are not."""
         own = self._own
         if own.dealt is not None:
             text = "correlations are dealt ahead: no indicators are kept, or used again"
             self._tell(Event("kept", text, {"owners": []}))
             return
-        dealers = {name: contact.fingerprint for name, contact in job.dealing().items()}
+        dealers = {name: contact.fingerprint for name, contact in self._job.dealing().items()}
         keeper = Keeper(str(own.kept), own.data.columns, own.ids, self._tell, dealers)
         found = keeper.agree(self._channel, self._federation, self._agreement.samples)
         self.plan, self._keeping = found
@@ -236,7 +237,7 @@ class _Training:
         assert state is not None
         self._channel.close()
         if self._own.checkpoints.stages():
-            self._own.checkpoints.end(tables, self._length)
+            self._own.checkpoints.end(tables, self._job.length)
         ended = Ended(Trained(tables, state.part, state.losses), run)
         return Record(ended, Meter(), Ledger(), peak_rss_mb())
 
@@ -255,4 +256,6 @@ class _Training:
             self._tell(Event("resumed", text, {"tables": done}))
         if self._agreement.ended or (not self.left and not self.plan.explains):
             return
-        self._tell(of_cost(self.plan, estimate(self._federation, self.plan, done)))
+        before = cost_of_comparing(self._job)
+        cost = estimate(self._federation, self.plan, done, before=before)
+        self._tell(of_cost(self.plan, cost))

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from privet.arrays import IndexArray
 from privet.boosting.federation import SUITES, PartyData
 from privet.boosting.shards import infer_shard, train_shard
-from privet.errors import UnavailableError
+from privet.errors import PeerLostError, UnavailableError
 from privet.federation.brief import Brief, Place, receive_rows
 from privet.federation.differences import parse
 from privet.federation.summons import HEAD, Summons
@@ -24,11 +24,12 @@ from privet.files.shard_scores import ShardScores
 from privet.runtime.meter import Meter
 from privet.runtime.orders import Worker
 from privet.runtime.party import Party
-from privet.runtime.roles import Program, run_dealer, run_party
+from privet.runtime.roles import Program, peak_rss_mb, run_dealer, run_party
 from privet.runtime.runtime import Runtime
 from privet.suites.suite import AppliedTests
 from privet.transport import messages
 from privet.transport.identity import Identity
+from privet.transport.link import Doubt
 from privet.transport.mesh import Member, connect, listen
 from privet.transport.sockets import SocketChannel
 
@@ -58,30 +59,18 @@ def _quietly(summons: Summons, load: Load) -> None:
 
 def work(summons: Summons, load: Load) -> None:
     """Work on one shard, until the head has no more to do, or somebody is lost."""
-    with (
-        summons.identity() as identity,
-        _listening(summons.host, summons.ports) as listener,
-        _link(summons, identity) as link,
-    ):
-        port = listener.getsockname()[1]
-        place = Place(host=summons.advertise or socket.getfqdn(), port=port)
-        messages.send(link, [HEAD], place.model_dump_json().encode())
-        brief = parse(Brief, HEAD, messages.receive(link, HEAD))
-        rows = receive_rows(link, HEAD, brief.samples)
+    with summons.identity() as identity, _link(summons, identity) as link:
         orders = Worker(link, HEAD)
         where: list[Runtime] = []
         try:
-            links = connect(
-                brief.name,
-                brief.members(),
-                listener,
-                session=bytes.fromhex(brief.session),
-                identity=identity,
-                timeout=summons.wait,
-                on_wait=lambda _, __: link.refuse_lost(),
-            )
-            listener.close()
-            channel = SocketChannel(brief.name, links)
+            with _listening(summons.host, summons.ports) as listener:
+                port = listener.getsockname()[1]
+                place = Place(host=summons.advertise or socket.getfqdn(), port=port)
+                orders.done()
+                messages.send(link, [HEAD], place.model_dump_json().encode())
+                brief = parse(Brief, HEAD, messages.receive(link, HEAD))
+                rows = receive_rows(link, HEAD, brief.samples)
+                channel = _meet(brief, place, listener, identity, link, summons.wait)
             # Reading takes as long as it takes, so it comes when the group is there: its channels
             # tell a slow worker from a lost one.
             read = partial(load, brief, summons.shard, rows)
@@ -91,7 +80,34 @@ def work(summons: Summons, load: Load) -> None:
             orders.failed(error, step)
             link.leave()  # so that our head hears it, whatever it does now
             raise
-        orders.metered(meter)
+        orders.metered(meter, peak_rss_mb())
+
+
+def _meet(
+    brief: Brief,
+    place: Place,
+    listener: socket.socket,
+    identity: Identity,
+    link: SocketChannel,
+    wait: float,
+) -> SocketChannel:
+    """Return the channel to our group, once all of it are there."""
+    try:
+        links = connect(
+            brief.name,
+            brief.members(),
+            listener,
+            session=bytes.fromhex(brief.session),
+            identity=identity,
+            timeout=wait,
+            on_wait=lambda _, __: link.refuse_lost(),
+            kin={HEAD: Doubt.BLAMES},
+        )
+    except PeerLostError as error:
+        if error.peer in brief.group:
+            error.problem += f"; they call ours at {place.host}:{place.port}: can they reach that?"
+        raise
+    return SocketChannel(brief.name, links)
 
 
 def _link(summons: Summons, identity: Identity) -> SocketChannel:
@@ -111,11 +127,15 @@ def _link(summons: Summons, identity: Identity) -> SocketChannel:
 
 def _listening(host: str, ports: tuple[int, int] | None) -> socket.socket:
     """Return a socket that listens on any port that we may use."""
-    for port in range(ports[0], ports[1] + 1) if ports else [0]:
+    if ports is None:
+        return listen(host)
+    for port in range(ports[0], ports[1] + 1):
         with contextlib.suppress(UnavailableError):
             return listen(host, port)
-    which = f"ports {ports[0]} to {ports[1]}" if ports else "any port"
-    raise UnavailableError(f"cannot listen on {host} at {which}")
+    raise UnavailableError(
+        f"cluster.ports: no port of {host} from {ports[0]} to {ports[1]} is free: every worker "
+        "needs one of its own, so allow more"
+    )
 
 
 def _program(

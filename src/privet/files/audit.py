@@ -1,11 +1,13 @@
-"""The audit log: a record of every session, a line of JSON each, of which none can be changed.
+"""The audit log: a record of every session, a line of JSON each, chained to the one before.
 
-    {"number": 2, "time": "...", "event": "ended", ..., "previous": "91ab..."}
+    {"number": 2, "time": "...", "event": "ended", ..., "previous": "91ab...", "own": "5c02..."}
 
-Lines are only ever added. Each holds the SHA-256 of the line before it, so a line that was changed,
-left out, put in or moved shows, and its last line's digest, the *head*, stands for the whole file.
-Whoever can write the file can write a whole new one, or cut its end off: against that, keep a head
-elsewhere now and then, and have it looked for (`verify`).
+Lines are only ever added. Each holds the SHA-256 of the line before it, so one before the last that
+was changed, left out, put in or moved shows. No line follows the last one: that it was damaged
+shows by the digest of its own that each line ends with (those of earlier versions have none), which
+whoever changes it on purpose can make anew. Nor does it show that the end was cut off, or all of
+it. Only the digest of the last line, the *head*, stands for the whole file: keep one elsewhere now
+and then, and have it looked for (`verify`).
 
 A line that a power cut left incomplete stays, and the next one says so.
 """
@@ -17,14 +19,19 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from privet.errors import DataError, UnavailableError
+from privet.config import quoted
+from privet.errors import DataError, ParameterError, UnavailableError
+from privet.files.atomic import check_writable
 
 _START = "0" * 64
+_FEWEST_DIGITS = 8
+"""So many of a head are asked for: any log has a line that begins with one digit."""
 _MOST_BYTES = 1 << 20
 """A line is no longer than that."""
 
@@ -45,29 +52,38 @@ class AuditLog:
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
 
+    def check(self) -> None:
+        """Raise UnavailableError unless records could be added; none is."""
+        try:
+            os.close(os.open(self.path, os.O_RDWR | os.O_APPEND))
+        except FileNotFoundError:
+            check_writable(self.path)
+        except OSError as error:
+            raise self._unwritable(error) from None
+
+    def _unwritable(self, error: OSError) -> UnavailableError:
+        return UnavailableError(f"{self.path}: the audit log cannot be written: {error.strerror}")
+
     def add(self, event: str, **fields: Any) -> None:
         """Add a record, and wait until it is on disk."""
         try:
             descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
         except OSError as error:
-            raise UnavailableError(
-                f"{self.path}: the audit log cannot be written: {error.strerror}"
-            ) from None
+            raise self._unwritable(error) from None
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             last, whole = _last_line(descriptor)
             number = _number_of(last) + 1 if last else 1
             if not whole:
                 os.write(descriptor, b"\n")
+            if not whole and _parse(last) is None:  # and not all there but for its end
                 torn = {"number": number, "event": "torn", "bytes": len(last)}
                 last = self._write(descriptor, torn, last)
                 number += 1
             self._write(descriptor, {"number": number, "event": event, **fields}, last)
             os.fsync(descriptor)
         except OSError as error:
-            raise UnavailableError(
-                f"{self.path}: the audit log cannot be written: {error.strerror}"
-            ) from None
+            raise self._unwritable(error) from None
         finally:
             os.close(descriptor)
 
@@ -75,30 +91,41 @@ class AuditLog:
     def _write(descriptor: int, record: dict[str, Any], before: bytes) -> bytes:
         now = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="milliseconds")
         previous = _digest(before) if before else _START
-        line = json.dumps({**record, "time": now, "previous": previous}).encode()
+        line = _with_own(json.dumps({**record, "time": now, "previous": previous}).encode())
         os.write(descriptor, line + b"\n")
         return line
 
     def records(self) -> Iterator[dict[str, Any]]:
         """Yield all records, without the lines that were left incomplete."""
-        for line in self._lines():
+        for line in self._content().split(b"\n"):
             if (record := _parse(line)) is not None:
                 yield record
 
     def verify(self, head: str | None = None) -> Verified:
         """Raise DataError unless every line follows the one before, and a head is among them.
 
-        Part of a head will do, from its first digit on.
+        The first digits of a head will do, unless they are so few that others may begin alike.
         """
+        if head is not None and not re.fullmatch(f"[0-9a-f]{{{_FEWEST_DIGITS},64}}", head):
+            raise ParameterError(
+                f"head: {quoted(head)!r} is none: give all 64 digits that were noted, 0 to 9 and a "
+                f"to f, or at least the first {_FEWEST_DIGITS}"
+            )
         previous, records, torn, heads = _START, 0, 0, []
-        open_end = 0
-        for place, line in enumerate(self._lines(), 1):
+        open_end, due = 0, False
+        *lines, end = self._content().split(b"\n")  # the end is of a write that was cut short
+        for place, line in enumerate((*lines, end), 1):
+            if not line:
+                continue
             record = _parse(line)
             if record is None:
-                if open_end:
+                if open_end or (place == len(lines) and not end):
                     raise DataError(f"{self.path}: line {place} is no record")
                 open_end = len(line)
             else:
+                if (due and "own" not in record) or not _is_own(line, record):
+                    raise DataError(f"{self.path}: line {place} was changed")
+                due = "own" in record
                 says = record.get("bytes") if record.get("event") == "torn" else 0
                 if (record.get("previous"), says) != (previous, open_end):
                     raise DataError(
@@ -117,18 +144,30 @@ class AuditLog:
             )
         return Verified(records, previous, torn + bool(open_end))
 
-    def _lines(self) -> list[bytes]:
+    def _content(self) -> bytes:
         try:
             if self.path.exists() and not self.path.is_file():
                 raise DataError(f"{self.path}: is no file")
-            content = self.path.read_bytes()
+            return self.path.read_bytes()
         except OSError as error:
             raise DataError(f"{self.path}: {error.strerror}") from None
-        return [line for line in content.split(b"\n") if line]
 
 
 def _digest(line: bytes) -> str:
     return hashlib.sha256(line).hexdigest()
+
+
+def _with_own(line: bytes) -> bytes:
+    """Return a record as JSON with the digest of what it is without it."""
+    return line[:-1] + f', "own": "{_digest(line)}"}}'.encode()
+
+
+def _is_own(line: bytes, record: dict[str, Any]) -> bool:
+    """Tell whether a line's own digest is right, if it has one."""
+    if "own" not in record:
+        return True
+    start = line.rfind(b', "own": ')
+    return start >= 0 and line == _with_own(line[:start] + b"}")
 
 
 def _parse(line: bytes) -> dict[str, Any] | None:

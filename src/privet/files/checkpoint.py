@@ -225,9 +225,12 @@ class Checkpoints:
             header, scores = _read_stage(path)
         except OtherVersionError as error:
             raise ModelError(f"{error}{advice}") from None
-        for what, ours, its in (("job", self._job, header.job), ("data", self._data, header.data)):
+        for whose, ours, its in (
+            ("another job", self._job, header.job),
+            ("other data", self._data, header.data),
+        ):
             if ours != its:
-                raise ModelError(f"{path}: belongs to another {what} than this one{advice}")
+                raise ModelError(f"{path}: belongs to {whose}{advice}")
         if self._stage_path(header.stage, header.kind) != path:
             raise DamagedError(f"{path}: damaged: its name is not that of its content")
         try:

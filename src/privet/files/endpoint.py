@@ -19,8 +19,9 @@ from pydantic import Field, model_validator
 from typing_extensions import Self
 
 from privet.config import Config
-from privet.errors import ParameterError
+from privet.errors import ParameterError, UnavailableError
 from privet.files.contacts import parse_address
+from privet.transport.key_files import host_days_left
 
 LOCAL = ("127.0.0.1", "localhost", "::1")
 """Names of this machine that no other machine can ask."""
@@ -62,6 +63,17 @@ class Door(Config):
     def port(self) -> int:
         """The port of the address."""
         return parse_address(self.address, lowest=0)[1]
+
+    def days_left(self) -> int | None:
+        """Return for how many days the certificate is valid, if there is one that can be used."""
+        if self.certificate is None or self.key is None:
+            return None
+        try:
+            return host_days_left(self.key, self.certificate)
+        except UnavailableError as error:
+            raise ParameterError(
+                f"endpoint.certificate, endpoint.key: cannot be used: {error}"
+            ) from None
 
     @property
     def is_local(self) -> bool:

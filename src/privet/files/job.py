@@ -158,9 +158,12 @@ class Job(Reveals, TakingPart):
     def hyper_parameters(self) -> Params:
         """Return the hyper-parameters, the defaults among them."""
         learned = {"task": self.task, "classes": self.classes}
-        for key in learned:
+        for key in type(self).model_fields:
             if key in self.params:
-                raise ParameterError(f"params.{key}: is the job's own key, not one of params")
+                raise ParameterError(
+                    f"params.{key}: is a key of the job itself, and not of [params]: write it "
+                    "above all [sections]"
+                )
         Params.parse(learned)
         try:
             return Params.parse({**learned, **self.params})
@@ -238,7 +241,9 @@ class Job(Reveals, TakingPart):
     def terms(self) -> dict[str, Any]:
         """Return everything that is agreed on, key by key, defaults included."""
         dealers = {"dealers": list(self.dealer_names), "dealers' players": self.played_by}
-        agreed = {**self.work(), "export": self.export, **self.ids.limits(), **dealers}
+        # `work` has these only where they are used, so that digests of older models stay the same.
+        defaults = {"monotone": self.monotone, "shards": self.shards}
+        agreed = {**defaults, **self.work(), "export": self.export, **self.ids.limits(), **dealers}
         return {**agreed, **self.seats()}
 
     @property

@@ -18,10 +18,12 @@ from privet.files.party_file import PartyFile
 def shard_table(party: PartyFile, job: Job, folder: Path, shards: int) -> DataDescription:
     """Write our rows that take part, in the order that all share; return what is there.
 
-    An alignment that was kept is kept for the new table, too.
+    Ids are read first, so what no training would take (one twice, or none) is refused before
+    anything is written. An alignment that was kept is kept for the new table, too.
     """
     party.check_seat(job)
     if not job.align:
+        party.read_ids(job)
         return rewrite_table(party.data, folder, shards)
     with locked(party.folder, job.name):
         ids, alignments = party.read_ids(job), Alignments(party.folder, job)

@@ -18,6 +18,7 @@ from privet.config import Checked
 from privet.data.encoder import Encoder, features_of
 from privet.errors import InputError, ModelError
 from privet.files.atomic import write_atomically
+from privet.files.checkpoint import room_for_checkpoints
 from privet.files.job import Job
 from privet.files.records import EncoderRecord, Name, Text
 from privet.files.streams import read_sealed, seal, start_of
@@ -100,6 +101,11 @@ def part_bytes(job: Job) -> int:
     params, explains = job.hyper_parameters(), job.explain is not None
     outputs = params.objective.outputs
     return params.tables * table_bytes(params.depth, outputs, explains=explains)
+
+
+def room_for_training(job: Job, samples: int) -> int:
+    """Return how many bytes a training takes in the folder of models at most: until its part is."""
+    return room_for_checkpoints(samples, job.hyper_parameters()) + part_bytes(job)
 
 
 def load_part(path: str | Path) -> PartFile:

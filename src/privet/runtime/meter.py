@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, field, replace
+from typing import NamedTuple
 
 
 @dataclass
@@ -27,6 +28,26 @@ class Traffic:
             self.sent + other.sent,
             self.received + other.received,
         )
+
+
+class Figures(NamedTuple):
+    """What a meter comes to: what is told of it while work goes on."""
+
+    rounds: int = 0
+    sent: int = 0
+    """Bytes to the other participants."""
+    received: int = 0
+    """Bytes from them."""
+    dealt: int = 0
+    """Bytes from the dealer, or dealers."""
+
+    def with_group(self, members: Sequence[Figures]) -> Figures:
+        """Add those of some who work side by side, as `Meter.add_group` does."""
+        if not members:
+            return self
+        rounds = self.rounds + members[0].rounds
+        _, sent, received, dealt = map(sum, zip(self, *members, strict=True))
+        return Figures(rounds, sent, received, dealt)
 
 
 @dataclass
@@ -54,6 +75,11 @@ class Meter:
                 steps = getattr(self, phase)
                 for step, traffic in getattr(member, phase).items():
                     steps[step] += traffic if number == 0 else replace(traffic, rounds=0)
+
+    def figures(self) -> Figures:
+        """Return what it comes to so far."""
+        online, offline = self.total(), self.total("offline")
+        return Figures(online.rounds, online.sent, online.received, offline.received)
 
     def packed(self) -> dict[str, dict[str, list[int]]]:
         """Return it without times, as it is told to somebody else."""

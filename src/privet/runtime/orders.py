@@ -5,13 +5,16 @@ participants and a stream of the dealers; its head tells it what to do, and gets
 two there is a channel of their own.
 
 An order is a message that names it, its numbers and the shares that come with it, which follow. An
-answer begins with a status. After a failure it is the last one; whose failure it was is said on a
-stream of its own, where a head can look while earlier answers still wait to be taken.
+answer begins with a status and what the worker has metered so far: so a head knows at any time what
+all of its workers have sent, without a message more. After a failure it is the last one; whose
+failure it was is said on a stream of its own, where a head can look while earlier answers still
+wait to be taken.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -37,7 +40,7 @@ from privet.errors import (
     UnavailableError,
 )
 from privet.runtime.letters import Letter
-from privet.runtime.meter import Meter
+from privet.runtime.meter import Figures, Meter
 from privet.transport import messages
 from privet.transport.channel import Channel, Expected
 
@@ -47,8 +50,9 @@ METER = "meter"
 """The order to say what was metered so far."""
 PULSE = "pulse"
 """No order: it finds out whether the worker is still there."""
-_STATUS = Expected(np.dtype(np.uint8), (1,))
+_STATUS = Expected(np.dtype(np.uint64), (1 + len(Figures._fields),))
 _DONE, _FAILED = 0, 1
+_NOTHING = Figures()
 _REASON = 1
 """The stream for what went wrong."""
 _OWN = {
@@ -95,12 +99,17 @@ class Head:
 
     def __init__(self, channel: Channel, worker: str, shard: int) -> None:
         self.channel = channel
-        self._worker = worker
+        self.name = worker
         self._shard = shard
+        self._failed: PrivetError | None = None
         self.waited = 0.0
         """Seconds that we have waited for answers of all workers, of which its was the last."""
         self.waits_since: float | None = None
         """Since when we wait for its answer, by the monotonic clock, if we do now."""
+        self.figures = Figures()
+        """What it had metered when it last answered."""
+        self.peak_rss_mb = 0.0
+        """The most memory that its process took, as it says when it is dismissed."""
 
     @property
     def number(self) -> int:
@@ -111,63 +120,78 @@ class Head:
         """Have something done; sending does not wait for it."""
         shares = [[x.ring.bits, list(x.shape), x.known] for x in order.shares]
         content = {"order": order.name, "numbers": list(order.numbers), "shares": shares}
-        messages.send(self.channel, [self._worker], json.dumps(content).encode())
+        messages.send(self.channel, [self.name], json.dumps(content).encode())
         for share in order.shares:
             if share.known:
                 letter = Letter.of(share.ring, share.shape)
-                self.channel.send(self._worker, letter.write([share.part]))
+                self.channel.send(self.name, letter.write([share.part]))
 
     @property
     def has_answered(self) -> bool:
         """Whether we need not wait for what it answers."""
-        return self.channel.has_come(self._worker)
+        return self.channel.has_come(self.name)
 
     def answer(self, expected: Sequence[Elements]) -> list[Share]:
         """Return the shares that were asked for; raise what went wrong at the worker."""
         self.waits_since = time.monotonic()
-        status = int(self.channel.receive(self._worker, _STATUS)[0])
+        status, *metered = self.channel.receive(self.name, _STATUS).tolist()
         self.waits_since = None
         if status != _DONE:
             raise self._reason()
+        self.figures = Figures(*metered)
         found = []
         for due in expected:
             letter = Letter.of(due.ring, due.shape)
-            (part,) = letter.read(self.channel.receive(self._worker, letter.kind))
+            (part,) = letter.read(self.channel.receive(self.name, letter.kind))
             found.append(Share(part.reshape(due.shape), due.ring))
         return found
 
     def failure(self) -> PrivetError | None:
         """Return what went wrong at the worker, or that it is lost; without waiting."""
-        if not self.channel.has_come(self._worker, _REASON):
-            return None
-        try:
-            return self._reason()
-        except PeerError as lost:
-            return lost
+        if self._failed is None and self.channel.has_come(self.name, _REASON):
+            try:
+                self._reason()
+            except PeerError as lost:
+                self._failed = lost
+        return self._failed
 
     def metered(self) -> Meter:
         """Return what a worker has metered, that was asked for it or dismissed."""
         self.answer([])
         try:
-            return Meter.unpacked(json.loads(messages.receive(self.channel, self._worker)))
+            told = json.loads(messages.receive(self.channel, self.name))
+            meter, peak = Meter.unpacked(told), float(told["peak_rss_mb"])
+            if not math.isfinite(peak):
+                raise ValueError
         except _NONE:
-            raise PeerMisbehavedError(self._worker, "has no meter") from None
+            raise PeerMisbehavedError(self.name, "has no meter") from None
+        self.peak_rss_mb = peak
+        return meter
 
     def _reason(self) -> PrivetError:
+        """Return what a worker says that went wrong; it says so once."""
+        self._failed = self._heard()
+        return self._failed
+
+    def _heard(self) -> PrivetError:
         """Return what a worker says that went wrong, as if it had happened to us."""
-        content = messages.receive(self.channel, self._worker, stream=_REASON)
+        content = messages.receive(self.channel, self.name, stream=_REASON)
         try:
             told = {key: str(value) for key, value in json.loads(content).items()}
             kind, peer, problem, step = (told[k] for k in ("kind", "peer", "problem", "step"))
+            doubt = int(told["doubt"])
         except _NONE:
-            return PeerMisbehavedError(self._worker, "failed, and did not say how")
+            return PeerMisbehavedError(self.name, "failed, and did not say how")
         error: PrivetError
         if kind in _OWN:
-            error = _OWN[kind](f"in shard {self.number}: {problem}")
+            error = _OWN[kind](f"{problem} (our worker for shard {self.number})")
             error.note_step(step)
             return error
-        problem = f"{problem} (in shard {self.number})"
-        return _PEERS.get(kind, PeerLostError)(peer or self._worker, problem, step)
+        if peer:
+            problem = f"{problem} (its worker in shard {self.number})"
+        lost = _PEERS.get(kind, PeerLostError)(peer or self.name, problem, step)
+        lost.doubt = doubt
+        return lost
 
 
 def answers(heads: Sequence[Head], expected: Sequence[Sequence[Elements]]) -> list[list[Share]]:
@@ -215,23 +239,28 @@ class Worker:
             shares.append(Share(part.reshape(shape), ring))
         return Order(told.order, tuple(told.numbers), tuple(shares))
 
-    def done(self, shares: Sequence[Share] = ()) -> None:
+    def done(self, shares: Sequence[Share] = (), metered: Figures = _NOTHING) -> None:
         """Say that an order was carried out, and send what was asked for."""
-        self._say(_DONE)
+        self._say(_DONE, metered)
         for share in shares:
             letter = Letter.of(share.ring, share.shape)
             self.channel.send(self._head, letter.write([share.part]))
 
-    def metered(self, meter: Meter) -> None:
-        """Say that all is done that was asked for, and what was metered."""
-        self.done()
-        messages.send(self.channel, [self._head], json.dumps(meter.packed()).encode())
+    def metered(self, meter: Meter, peak_rss_mb: float = 0.0) -> None:
+        """Say that all is done that was asked for, what was metered, and how much memory it took.
+
+        The memory, at the end alone.
+        """
+        self.done(metered=meter.figures())
+        told = {**meter.packed(), "peak_rss_mb": peak_rss_mb}
+        messages.send(self.channel, [self._head], json.dumps(told).encode())
 
     def failed(self, error: BaseException, step: str) -> None:
         """Say that nothing more will come, and why."""
-        told = {"kind": type(error).__name__, "peer": "", "step": step}
+        kind = error.kind if isinstance(error, PrivetError) else ""
+        told = {"kind": kind, "peer": "", "step": step, "doubt": 0}
         if isinstance(error, PeerError):
-            told |= {"peer": error.peer or "", "problem": error.problem}
+            told |= {"peer": error.peer or "", "problem": error.problem, "doubt": error.doubt}
         elif isinstance(error, PrivetError):
             told |= {"problem": str(error.args[0])}  # what its text adds is added at the head
         else:
@@ -240,5 +269,5 @@ class Worker:
         messages.send(self.channel, [self._head], json.dumps(told).encode(), _REASON)
         self.channel.flush()
 
-    def _say(self, status: int) -> None:
-        self.channel.send(self._head, np.array([status], dtype=np.uint8))
+    def _say(self, status: int, metered: Figures = _NOTHING) -> None:
+        self.channel.send(self._head, np.array([status, *metered], dtype=np.uint64))

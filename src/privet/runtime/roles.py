@@ -65,6 +65,11 @@ def dealer_names(count: int) -> tuple[str, ...]:
     return (DEALER,) if count == 1 else tuple(f"{DEALER}{k + 1}" for k in range(count))
 
 
+def worker_name(shard: int) -> str:
+    """Return what a worker is called: by its shard, counted from 1."""
+    return f"worker{shard + 1}"
+
+
 def bytes_ahead(
     program: Program,
     names: Sequence[str],

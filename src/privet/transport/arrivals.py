@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from privet.errors import PeerLostError
 from privet.transport.frames import ALIVE, name_tag
-from privet.transport.link import Doubt, PeerLink
+from privet.transport.link import NO_KIN, Doubt, Kin, PeerLink
 
 SILENCE_SECONDS = 10.0
 """Without a sign of life for so long, a peer is given up."""
@@ -28,17 +28,18 @@ FIRST_WORDS = 1 << 24
 class Arrivals:
     """The connections to those who have come."""
 
-    def __init__(self, names: Iterable[str], silence: float) -> None:
+    def __init__(self, names: Iterable[str], silence: float, kin: Kin = NO_KIN) -> None:
         self.links: dict[str, PeerLink] = {}
         self._names = {name_tag(name): name for name in names}
         self._silence = silence
+        self._kin = kin
         self._showed_life = time.monotonic()
 
     def add(self, peer: str, connection: socket.socket) -> None:
         """Take note that somebody has come; of one that came before, the newest counts."""
         self.close(peer)
         connection.setblocking(False)
-        self.links[peer] = PeerLink(peer, connection, FIRST_WORDS, self._names)
+        self.links[peer] = PeerLink(peer, connection, FIRST_WORDS, self._names, self._kin)
 
     def close(self, *peers: str) -> None:
         """Hang up on some of them."""

@@ -25,11 +25,9 @@ from cryptography.x509.oid import NameOID
 
 from privet.config import check_name
 from privet.errors import UnavailableError
+from privet.transport.key_files import days_left_of, read_certificates, read_key, renewal
 
 SIGNATURE_BYTES = 64
-_MOST_BYTES = 1 << 20
-# What reading a file and then its content raises; a TypeError is for a key with a password.
-_UNREADABLE = (OSError, ValueError, TypeError, UnsupportedAlgorithm, x509.InvalidVersion)
 # What a certificate of a stranger raises that is none, or is not what it says.
 _UNTRUE = (ValueError, TypeError, UnsupportedAlgorithm, InvalidSignature, x509.InvalidVersion)
 
@@ -62,8 +60,12 @@ class Identity:
 
     def days_left(self) -> int:
         """Return for how many days from now the certificate is valid."""
-        end = x509.load_der_x509_certificate(self.current).not_valid_after_utc
-        return (end - datetime.datetime.now(datetime.timezone.utc)).days
+        return days_left_of(x509.load_der_x509_certificate(self.current))
+
+    @property
+    def renewal(self) -> str:
+        """What to do before it expires."""
+        return renewal(self.key_file, self.certificate_file)
 
     def sign(self, content: bytes) -> bytes:
         """Return our signature, of SIGNATURE_BYTES bytes."""
@@ -232,8 +234,8 @@ def load_identity(key_file: str | Path, certificate_file: str | Path) -> Identit
         )
     if now > end:
         raise UnavailableError(
-            f"{certificate_file}: has expired on {end:%Y-%m-%d}: renew it with `privet keys NAME "
-            "--renew`, which keeps the fingerprint"
+            f"{certificate_file}: has expired on {end:%Y-%m-%d}: "
+            f"{renewal(Path(key_file), Path(certificate_file))}, which keeps the fingerprint"
         )
     current, *first = (each.public_bytes(serialization.Encoding.DER) for each in certificates)
     files = Path(key_file), Path(certificate_file)
@@ -244,24 +246,10 @@ def _read(
     key_file: str | Path, certificate_file: str | Path
 ) -> tuple[PrivateKeyTypes, list[x509.Certificate]]:
     """Read a key and its certificates: the one that is used, then the first if that is another."""
-    try:
-        certificates = x509.load_pem_x509_certificates(_beginning(certificate_file))
-        public_keys = [certificate.public_key() for certificate in certificates]
-    except _UNREADABLE as error:
-        raise UnavailableError(f"{certificate_file}: no certificate: {error}") from None
-    try:
-        key = serialization.load_pem_private_key(_beginning(key_file), password=None)
-    except _UNREADABLE as error:
-        raise UnavailableError(f"{key_file}: no key: {error}") from None
-    if any(public_key != key.public_key() for public_key in public_keys):
+    certificates, key = read_certificates(certificate_file), read_key(key_file)
+    if any(certificate.public_key() != key.public_key() for certificate in certificates):
         raise UnavailableError(f"{key_file}: not the key of the certificate {certificate_file}")
     return key, certificates
-
-
-def _beginning(path: str | Path) -> bytes:
-    """Return the content of a file, which is no key or certificate if it is long."""
-    with Path(path).open("rb") as file:
-        return file.read(_MOST_BYTES)
 
 
 def _write_private(path: Path, content: bytes) -> None:

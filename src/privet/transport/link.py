@@ -2,6 +2,9 @@
 
 Whoever loses a peer hangs up on all others, so one failure ends many connections. Before it hangs
 up it says whom it lost, and those who hear of it look for the first failure, not the nearest.
+
+Some have lost one of their kin, whom their peers have no connection to: a head one of its workers,
+or a worker its head. They say so.
 """
 
 from __future__ import annotations
@@ -11,12 +14,12 @@ import socket
 import ssl
 import time
 from collections import defaultdict, deque
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from enum import IntEnum
 
 import numpy as np
 
-from privet.errors import PeerError, PeerLostError, PeerMisbehavedError, PeerSilentError
+from privet.errors import PeerError, PeerLostError, PeerMisbehavedError
 from privet.transport.channel import Array
 from privet.transport.frames import (
     ALIVE,
@@ -41,6 +44,8 @@ _WITH_HEADER = (1 << 14) - HEADER_BYTES
 MOST_AHEAD = 1 << 32
 # How much is read from one peer before the others get their turn.
 _READ_QUOTA = 1 << 22
+INTERRUPTED = name_tag("a signal")
+"""What stands for one who was asked to end: no name has a space."""
 
 
 class Doubt(IntEnum):
@@ -58,14 +63,25 @@ class Doubt(IntEnum):
     """It said that it lost somebody else."""
 
 
+Kin = Mapping[str, Doubt]
+"""Whom each of us has beside its peers, and what is to be thought of one that has lost it."""
+NO_KIN: Kin = {}
+
+
 class PeerLink:
     """One peer: its socket, what waits to be sent to it and what came from it."""
 
     def __init__(
-        self, peer: str, connection: socket.socket, limit: int, names: Mapping[int, str]
+        self,
+        peer: str,
+        connection: socket.socket,
+        limit: int,
+        names: Mapping[int, str],
+        kin: Kin = NO_KIN,
     ) -> None:
         self.peer = peer
         self.names = names
+        self.kin = kin
         self.socket = connection
         self.reader = FrameReader(limit)
         self.outgoing: deque[memoryview] = deque()
@@ -206,7 +222,12 @@ class PeerLink:
         self.blamed = tag if tag in self.names else 0  # whom nobody knows it may have made up
         self.doubt = Doubt.BLAMES if self.blamed else Doubt.ITS_OWN
         lost = self.names.get(tag, "one whom we do not know")
+        for name, doubt in self.kin.items():
+            if tag == kin_tag(name):
+                lost, self.doubt = f"its {name}", doubt
         problem = f"gave up, having lost {lost}" if tag else "ended with an error of its own"
+        if tag == INTERRUPTED:
+            problem = "was interrupted"
         self.error = PeerLostError(self.peer, problem)
 
     def lose(self, error: OSError | None) -> None:
@@ -220,76 +241,11 @@ class PeerLink:
             self.doubt = Doubt.LEFT if self.said_goodbye else Doubt.TORN if torn else Doubt.NONE
 
 
-def suspects(links: Collection[PeerLink]) -> list[PeerLink]:
-    """Return those that failed, and of these those that are the least likely to have followed."""
-    failed = [link for link in links if link.error is not None]
-    least = min((link.doubt for link in failed), default=Doubt.NONE)
-    return [link for link in failed if link.doubt == least]
-
-
-def may_clear_up(links: Collection[PeerLink]) -> bool:
-    """Tell whether a peer that seems to be well may turn out to have failed first."""
-    well = {name_tag(link.peer) for link in links if link.error is None}
-    return any(
-        link.blamed in well or (link.doubt in (Doubt.TORN, Doubt.LEFT) and well)
-        for link in suspects(links)
-    )
-
-
-def accuse(links: Sequence[PeerLink], where: str, step: str | None = None) -> PeerError:
-    """Return the error of the first link, which mentions the others."""
-    errors = [link.error for link in links if link.error is not None]
-    also = "".join(f"; also {error}" for error in errors[1:])
-    return type(errors[0])(errors[0].peer, f"{errors[0].problem}{where}{also}", step)
-
-
-def refuse_missed(links: Collection[PeerLink], deadline: float) -> None:
-    """Raise PeerError if somebody did not say goodbye, and blame who failed, if anybody did."""
-    missed = [link for link in links if not link.said_goodbye]
-    failed = suspects(missed)
-    for link in [] if failed else missed:
-        heard = "only signs of life" if time.monotonic() - link.heard < deadline else "nothing"
-        link.error = PeerSilentError(link.peer, f"{heard} heard from it")
-    if missed:
-        raise accuse(failed or missed, " before its goodbye")
-
-
 def _pending(connection: socket.socket) -> bool:
     """Tell whether TLS holds bytes that the operating system no longer shows as readable."""
     return isinstance(connection, ssl.SSLSocket) and connection.pending() > 0
 
 
-def culprit_of(error: BaseException | None, peers: Collection[str]) -> int:
-    """Return the tag of the peer whose failure an error was, or 0: it was our own.
-
-    Peers know nothing of those whom we have elsewhere: a lost worker is its head's failure.
-    """
-    peer = error.peer if isinstance(error, PeerError) else None
-    return name_tag(peer) if peer is not None and peer in peers else 0
-
-
-def tell_failure(links: Iterable[PeerLink], culprit: int, teller: int) -> None:
-    """Tell the peers whom we lost; but the culprit itself, who told us so."""
-    for link in links:
-        tag = name_tag(link.peer)
-        reason = teller if tag == culprit else culprit
-        if link.error is None and tag != reason:
-            link.say(FAILED, reason)
-
-
-def blame_missing(
-    due: Iterable[PeerLink], started: float, deadline: float, *, sending: bool
-) -> None:
-    """Note of peers whom we wait for since then that they have ended, or were silent for too long.
-
-    If we wait for them to take what we send: of those who have not taken it all.
-    """
-    now = time.monotonic()
-    for link in due:
-        if link.error is not None or (sending and not link.outgoing):
-            continue
-        if link.said_goodbye:
-            link.error = PeerLostError(link.peer, "has ended its part")
-        elif now - max(link.heard, started) > deadline:
-            silence = f"nothing heard from it for {deadline:g} s"
-            link.error = PeerSilentError(link.peer, silence)
+def kin_tag(name: str) -> int:
+    """Return the tag that stands for somebody's kin, who may be called as one of the peers."""
+    return name_tag(f"its {name}")

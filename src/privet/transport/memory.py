@@ -65,11 +65,11 @@ class MemoryChannel(Channel):
                 if self.name in self._hub.closed:
                     raise PeerLostError(peer, f"this channel is closed{self._at()}", self.where())
                 if peer in self._hub.closed:
-                    self._lose(peer, self._due(expected))
+                    self._lose(peer, self._at())
                 if not self._hub.changed.wait(None if end is None else end - time.monotonic()):
                     self._leave(peer)
                     silence = f"silent for {self.deadline:g} s"
-                    raise PeerSilentError(peer, silence + self._due(expected), self.where())
+                    raise PeerSilentError(peer, silence + self._at(), self.where())
             header, array = box.popleft()
             self._hub.waiting[peer, self.name] -= array.nbytes
             self._hub.changed.notify_all()
@@ -126,9 +126,6 @@ class MemoryChannel(Channel):
         self._leave(culprit or peer)
         reason = f"gave up, having lost {culprit}" if culprit else "has gone"
         raise PeerLostError(peer, reason + where, self.where())
-
-    def _due(self, expected: Expected) -> str:
-        return f" while {expected} is due from it{self._at()}"
 
 
 def memory_channels(names: Sequence[str], deadline: float = math.inf) -> dict[str, MemoryChannel]:

@@ -41,7 +41,7 @@ from privet.transport.greeting import (
     UnprovenError,
 )
 from privet.transport.identity import Identity
-from privet.transport.link import PeerLink
+from privet.transport.link import NO_KIN, Kin, PeerLink
 
 _RETRY_SECONDS = 0.1
 # After a refusal there is something to be mended first, so we call less often, and not for long.
@@ -66,7 +66,7 @@ def listen(host: str = "127.0.0.1", port: int = 0) -> socket.socket:
         return socket.create_server((host, port), family=family, backlog=64)
     except OSError as error:
         problem = str(error.strerror).partition(" (while attempting")[0]
-        raise UnavailableError(f"cannot listen on {host}:{port}: {problem}") from None
+        raise UnavailableError(f"cannot listen on {host}:{port}: {problem}") from error
 
 
 def connect(
@@ -80,17 +80,18 @@ def connect(
     timeout: float = 60.0,
     silence: float = SILENCE_SECONDS,
     on_wait: OnWait | None = None,
+    kin: Kin = NO_KIN,
 ) -> dict[str, PeerLink]:
     """Return connections to the named peers (by default to all other members).
 
-    Who has come is missing again if it hangs up, or shows no life for `silence` seconds.
+    Who has come is missing again if it hangs up, or shows no life for `silence` seconds. Of its
+    kin, whom each has beside these, the others may hear that one was lost.
     Raises PeerLostError that names everyone who could not be reached, where, and why; it is a
-    PeerFailedError if somebody cannot take part. The listener stays open, and is the caller's to
-    close: once all are connected nobody is answered there.
+    PeerFailedError if somebody cannot take part. The listener stays open, for the caller to close.
     """
     if identity is None and any(member.fingerprint is not None for member in members):
         raise ParameterError("identity: members with fingerprints are met over TLS, with one's own")
-    arrivals = Arrivals([member.name for member in members], silence)
+    arrivals = Arrivals([member.name for member in members], silence, kin)
     meeting = _Meeting(name, members, listener, session, identity, peers, arrivals)
     return meeting.hold(timeout, on_wait)
 
@@ -129,8 +130,7 @@ class _Meeting:
         order = [member.name for member in members]
         wanted = [m for m in order if m != name] if peers is None else list(peers)
         self.listener = listener
-        fingerprints = {member.name: member.fingerprint for member in members}
-        self.greeter = Greeter(name, fingerprints, session, identity)
+        self.greeter = Greeter(name, {m.name: m.fingerprint for m in members}, session, identity)
         self.callers = {peer for peer in wanted if order.index(peer) > order.index(name)}
         self.called = {peer for peer in wanted if order.index(peer) < order.index(name)}
         self.arrivals = arrivals

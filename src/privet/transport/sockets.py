@@ -12,6 +12,7 @@ is what one peer says of another, we look at that other one for a moment before 
 from __future__ import annotations
 
 import contextlib
+import copy
 import select
 import socket
 import sys
@@ -23,10 +24,7 @@ from typing import Any, NoReturn
 from privet.errors import PeerError, PeerLostError
 from privet.transport import frames
 from privet.transport.arrivals import SILENCE_SECONDS
-from privet.transport.channel import Array, Channel, Expected
-from privet.transport.frames import GOODBYE, MAX_FRAME_BYTES, Header, name_tag
-from privet.transport.link import (
-    PeerLink,
+from privet.transport.blame import (
     accuse,
     blame_missing,
     culprit_of,
@@ -35,6 +33,9 @@ from privet.transport.link import (
     suspects,
     tell_failure,
 )
+from privet.transport.channel import Array, Channel, Expected
+from privet.transport.frames import GOODBYE, MAX_FRAME_BYTES, Header, name_tag
+from privet.transport.link import PeerLink
 from privet.transport.link_state import LinkState
 from privet.transport.poller import Poller
 
@@ -124,7 +125,7 @@ class SocketChannel(Channel):
         if not inbox:
             link.awaited += 1
             self._watch(link)
-            self._wait(has_come, [link], expected)
+            self._wait(has_come, [link])
             link.awaited -= 1
         check(inbox[0][0])
         array = link.take_out(stream)
@@ -147,14 +148,14 @@ class SocketChannel(Channel):
         """Wait until everything handed over has left this process."""
         with self._lock:
             due = [link for link in self._links.values() if link.outgoing]
-            self._wait(lambda: not any(link.outgoing for link in due), due, expected=None)
+            self._wait(lambda: not any(link.outgoing for link in due), due, sending=True)
 
     def wait_for_room(self, limit: int, peers: Sequence[str]) -> None:
         """Wait until the backlog of one of these peers is at most `limit`."""
         links = [self._links[peer] for peer in peers]
         with self._lock:
             due = [link for link in links if link.outgoing]
-            self._wait(lambda: any(link.outgoing_bytes <= limit for link in links), due, None)
+            self._wait(lambda: any(one.outgoing_bytes <= limit for one in links), due, sending=True)
 
     def backlog(self, peer: str) -> int:
         """Return how many bytes are handed over for a peer and have not left yet."""
@@ -198,22 +199,21 @@ class SocketChannel(Channel):
         self._ticker.join()
 
     def _wait(
-        self, ready: Callable[[], bool], due: list[PeerLink], expected: Expected | None
+        self, ready: Callable[[], bool], due: list[PeerLink], *, sending: bool = False
     ) -> None:
-        started = time.monotonic()
-        pause = min(1.0, self.deadline / 5)
+        started, pause = time.monotonic(), min(1.0, self.deadline / 5)
         while not ready():
             if self._closed.is_set():
                 self._refuse(None)
             self._pump(0 if suspects(self._links.values()) else pause)
             if ready():
                 return
-            blame_missing(due, started, self.deadline, sending=expected is None)
-            self._give_up_lost(due, expected)
+            blame_missing(due, started, self.deadline, sending=sending)
+            self._give_up_lost()
             if self.beside is not None:
                 self.beside.refuse_lost()
 
-    def _give_up_lost(self, due: Sequence[PeerLink] = (), expected: Expected | None = None) -> None:
+    def _give_up_lost(self) -> None:
         """Fail if a peer has: for the one that did first, as far as that can be found out soon."""
         links = self._links.values()
         if all(link.error is None for link in links):
@@ -222,8 +222,7 @@ class SocketChannel(Channel):
         while may_clear_up(links) and (left := until - time.monotonic()) > 0:
             self._pump(left)
         first, *others = suspects(links)
-        where = f" while {expected} is due from it" if expected and first in due else ""
-        error = accuse([first, *others], where + self._at(), self.where())
+        error = accuse([first, *others], self._at(), self.where())
         self._fail(error, first, first.blamed)
 
     def _fail(self, error: PeerError, link: PeerLink, blamed: int = 0) -> NoReturn:
@@ -237,7 +236,7 @@ class SocketChannel(Channel):
     def _refuse(self, peer: str | None) -> NoReturn:
         """Raise why nothing is carried any more: to every thread the same."""
         if self._failure is not None:
-            raise type(self._failure)(self._failure.peer, self._failure.problem, self._failure.step)
+            raise copy.copy(self._failure)
         raise PeerLostError(peer, f"this channel is closed{self._at()}", self.where())
 
     def _hang_up(self) -> None:

@@ -11,7 +11,8 @@ from privet.boosting.estimate import HIDDEN, Time
 from privet.boosting.view import view_of_part
 from privet.config import Checked, explain
 from privet.errors import ParameterError, PrivetError
-from privet.federation.checkup import Finding, check_up
+from privet.federation.checkup import check_up
+from privet.federation.findings import Finding
 from privet.federation.foreseen import foresee
 from privet.files.job import Job
 from privet.files.part_file import load_part

@@ -210,6 +210,7 @@ class RunView:
             "groups": where.get("groups"),
             "slowest_group": where.get("slowest_group"),
             "waits_for_group": where.get("waits_for_group"),
+            "by_workers": self.standing.get("by_workers"),
             "peers": [{"name": name, **peer} for name, peer in self._peers.items()],
             "dealers": self.began.get("dealers", []),
             "reveals": self.reveals,

@@ -29,6 +29,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.requests import Request as HttpRequest
 from starlette.responses import HTMLResponse, JSONResponse, Response
@@ -40,7 +41,7 @@ from privet.federation.request_queue import Request, RequestQueue
 from privet.files.endpoint import Endpoint
 from privet.web.asked import Reader, TooManyRowsError, encoded, told
 from privet.web.connections import Connections
-from privet.web.guard import Guard, discard_body, refusal
+from privet.web.guard import MOST_DISCARDED, Guard, discard_body, refusal
 from privet.web.metrics import CONTENT_TYPE, Latencies, exposition
 from privet.web.openapi import document, page
 
@@ -77,7 +78,7 @@ class Application:
                 )
             ),
         ]
-        handlers = {404: _not_found, 405: _not_found, Exception: _bug}
+        handlers = {404: _not_found, 405: _not_allowed, Exception: _bug}
         app = Starlette(routes=routes, exception_handlers=handlers)
         return Guard(app, self.endpoint, self.endpoint.read_token())
 
@@ -111,25 +112,28 @@ class Application:
             wait = "1" if request.refused.why == "full" else _RETRY_SECONDS
             return refusal(code, request.refused.text, Retry_After=wait)
         if request.unknown:
-            text = f"{len(request.unknown)} ids are not known to all participants"
+            count = len(request.unknown)
+            text = f"{count:,} {'id is' if count == 1 else 'ids are'} not known to all participants"
             return await _json({"error": text, "unknown": request.unknown}, 404)
         return await _json(told(request))
 
     async def _body(self, http: HttpRequest) -> bytes | None:
         """Return what was sent; None if it is too much, of which nothing is kept."""
-        most, found = self.endpoint.most_bytes, bytearray()
+        most, found, taken = self.endpoint.most_bytes, bytearray(), 0
         declared = http.headers.get("content-length")
-        too_long = declared is not None and int(declared) > most
-        if not too_long:
-            async for piece in http.stream():
-                found += piece
-                if len(found) > most:
-                    too_long = True
-                    break
-        if too_long:
+        if declared is not None and int(declared) > most:
             await discard_body(http.receive)
             return None
-        return bytes(found)
+        # The stream itself knows its end: after the last piece, whoever asks for more waits on.
+        async for piece in http.stream():
+            taken += len(piece)
+            if taken <= most:
+                found += piece
+            else:
+                found.clear()
+            if taken > most + MOST_DISCARDED:
+                break
+        return bytes(found) if taken <= most else None
 
     async def _ask(self, request: Request) -> bool:
         """Have a request answered, or refused; tell whether that was in time."""
@@ -206,6 +210,13 @@ def _from_another_thread(
 async def _not_found(http: HttpRequest, _: Exception) -> Response:
     await discard_body(http.receive)
     return refusal(404, "there are POST /predict, and GET /ready, /live, /health, /metrics, /docs")
+
+
+async def _not_allowed(http: HttpRequest, error: Exception) -> Response:
+    await discard_body(http.receive)
+    assert isinstance(error, HTTPException)
+    allowed = (error.headers or {}).get("Allow", "")
+    return refusal(405, f"{http.url.path} takes {allowed}, and not {http.method}", Allow=allowed)
 
 
 async def _bug(_: HttpRequest, __: Exception) -> Response:

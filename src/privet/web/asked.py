@@ -10,7 +10,7 @@ from typing import Any, cast
 import numpy as np
 from pydantic import Field, ValidationError
 
-from privet.config import Checked
+from privet.config import Checked, quoted
 from privet.config import explain as complaint
 from privet.data.description import DataDescription
 from privet.data.encoder import Encoder
@@ -61,7 +61,7 @@ class Reader:
             kind = _Ask if len(self.parts) == 1 else _AskByParts
             asked = kind.model_validate_json(body)
         except ValidationError as error:
-            raise ParameterError(complaint(error)) from None
+            raise ParameterError(self._of_a_cell(error) or complaint(error)) from None
         if (asked.ids is None) == (asked.rows is None):
             raise ParameterError("ids, rows: one of them is required, and not both")
         if asked.explain and not self.explains:
@@ -80,8 +80,7 @@ class Reader:
             one = isinstance(identity, str) and identity != "" and len(self.parts) == 1
             several = isinstance(identity, list) and len(self.parts) > 1
             if not (one or several):
-                what = "text" if len(self.parts) == 1 else f"a list of {', '.join(self.parts)}"
-                raise ParameterError(f"rows: row {number} has no {ID!r}, which is {what}")
+                raise ParameterError(self._no_id(number))
             odd = next((name for name, cell in row.items() if isinstance(cell, list)), None)
             if odd is not None:
                 raise ParameterError(f"rows: row {number}: {odd!r} is a list, and not one cell")
@@ -90,6 +89,24 @@ class Reader:
         given = GivenRows(self.described, cast("Sequence[dict[str, Cell]]", rows))
         given.features(self.encoders())
         return Request(ids, explain, given)
+
+    def _no_id(self, number: int) -> str:
+        what = "text" if len(self.parts) == 1 else f"a list of {', '.join(self.parts)}"
+        return f"rows: row {number} has no {ID!r}, which is {what}"
+
+    def _of_a_cell(self, error: ValidationError) -> str | None:
+        """Say in one sentence what is wrong with a cell, of all the things that it could be."""
+        detail = error.errors(include_url=False)[0]
+        if len(detail["loc"]) < 4 or detail["loc"][0] != "rows" or detail["loc"][3] == "[key]":
+            return None
+        _, row, column, *_ = detail["loc"]
+        if column == ID:
+            return self._no_id(int(row) + 1)
+        found = f"{quoted(column)!r} is {quoted(repr(detail['input']))}"
+        return (
+            f"rows: row {int(row) + 1}: {found}: write text, a number that is finite, true or "
+            "false, or null where it is missing"
+        )
 
     def _check_ids(self, ids: Sequence[Id]) -> None:
         if len(ids) > self.most_rows:

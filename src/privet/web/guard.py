@@ -20,6 +20,8 @@ from privet.files.endpoint import LOCAL, Door
 
 OPEN = ("/live", "/ready")
 """What is told to anybody: that we are there, and whether predictions are to be had."""
+MOST_DISCARDED = 1 << 26
+"""So many bytes of a refused body are taken in: who still sends does not listen."""
 _MOST_ADDRESSES = 10_000
 
 
@@ -122,10 +124,10 @@ class Guard:
         return scheme.lower() == "bearer" and right
 
 
-async def discard_body(receive: Receive, most: int = 1 << 26) -> bool:
-    """Take in the rest of a body: who still sends does not listen. Tell whether that was all."""
+async def discard_body(receive: Receive) -> bool:
+    """Take in a body of which nothing was read yet; tell whether that was all."""
     taken = 0
-    while taken <= most:
+    while taken <= MOST_DISCARDED:
         message = await receive()
         if message["type"] != "http.request":
             return True

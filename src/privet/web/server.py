@@ -49,6 +49,7 @@ def serving_http(
 @contextlib.contextmanager
 def serving(door: Door, app: ASGIApp, connections: Connections, tell: Tell) -> Iterator[int]:
     """Have an application answer while the context lasts; yield the port."""
+    door.days_left()  # which says in plain words what is wrong with keys
     config = uvicorn.Config(
         app,
         ws="none",

@@ -85,6 +85,57 @@ def test_a_file_without_rows(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    "names",
+    [
+        ["00000.parquet", "00002.parquet"],
+        ["part-00000-of-00003.parquet"],
+        ["00001-of-00003.csv.parquet"],
+        ["1-of-3.parquet"],
+        ["00000-of-00001.parquet", "more.parquet"],
+        ["a/00000-of-00001.parquet", "b/00000-of-00002.parquet", "b/00001-of-00002.parquet"],
+    ],
+)
+def test_names_that_promise_nothing_or_keep_it(tmp_path: Path, names: list[str]) -> None:
+    for name in names:
+        write(tmp_path / name, x=[1])
+    assert read(open_source(tmp_path)) == {"x": [1] * len(names)}
+
+
+@pytest.mark.parametrize(
+    ("names", "place", "complaint"),
+    [
+        (["00000-of-00002"], "", r"1 of 2 files is missing, '00001-of-00002\.parquet': put back"),
+        (
+            ["00001-of-00003"],
+            "",
+            r"2 of 3 files are missing, '00000-of-00003\.parquet', '00002-of-00003\.parquet': put",
+        ),
+        (["00007-of-01000"], "", r"999 of 1000 files are missing, (\S+, ){2}\S+ and 996 more: put"),
+        (
+            ["a/00000-of-00001", "b/00000-of-00002"],
+            "/b",
+            r"1 of 2 files is missing, '00001-of-00002\.parquet'",
+        ),
+        (
+            ["00000-of-00001", "00000-of-00002", "00001-of-00002", "00000-of-00003"],
+            "",
+            "there are files of 1, 2 and 3 in one folder, by their names: keep those of one table$",
+        ),
+    ],
+)
+@pytest.mark.parametrize("address", [False, True])
+def test_some_files_of_many(
+    tmp_path: Path, names: list[str], place: str, complaint: str, address: bool
+) -> None:
+    """On this machine and where an address says, which stores have, too."""
+    for name in names:
+        write(tmp_path / f"{name}.parquet", x=[1])
+    where = tmp_path.as_uri() if address else str(tmp_path)
+    with pytest.raises(DataError, match=rf"^{where}{place}: {complaint}"):
+        open_source(where)
+
+
+@pytest.mark.parametrize(
     ("first", "second", "kind"),
     [
         (pa.array([1]), pa.array([0.5]), pa.float64()),

@@ -2,7 +2,8 @@
 
 `sales/year=2024/part-0.parquet` has the column `year`, as Hive and Spark write it: of whole numbers
 if all values are, otherwise of text. Files and folders whose names start with `_` or `.` are other
-programs' notes. Files are read one after the other, by their names.
+programs' notes. Files are read one after the other, by their names. Those whose names say how many
+there are, as `privet shard` writes them, are read only if all of them are there.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from privet.errors import DataError
 
 _NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 _WHOLE = re.compile(r"0|-?[1-9][0-9]{0,17}")
+_ONE_OF = re.compile(r"([0-9]{5})-of-([0-9]{5})\.parquet")
 
 
 @dataclass(frozen=True)
@@ -33,18 +35,45 @@ class Member:
     values: dict[str, str | None]
 
 
+def numbered(count: int) -> list[str]:
+    """Return names of so many files, from which it shows if one is missing later."""
+    return [f"{number:05}-of-{count:05}.parquet" for number in range(count)]
+
+
 def members(folder: Location) -> list[Member]:
-    """List a folder's files, in all folders below it too."""
-    found = []
+    """List a folder's files, in all folders below it too; refuse some that are not all."""
+    found, names = [], dict[str, list[str]]()
     for info in folder.filesystem.get_file_info(pafs.FileSelector(folder.path, recursive=True)):
         steps = info.path[len(folder.path) :].strip("/").split("/")
         if info.type == pafs.FileType.File and not any(step[0] in "_." for step in steps):
             where = "/".join([folder.where.rstrip("/"), *steps])
             values = dict(_value(step) for step in steps[:-1] if "=" in step)
             found.append(Member(Location(folder.filesystem, info.path, where), values))
+            names.setdefault(where.rpartition("/")[0], []).append(steps[-1])
     if not found:
         raise DataError("there is no table in this folder")
+    for where in sorted(names):
+        with naming(where):
+            _refuse_some_of_many(names[where])
     return sorted(found, key=lambda member: member.location.path)
+
+
+def _refuse_some_of_many(names: Sequence[str]) -> None:
+    """Raise DataError if files say how many they are, and are not as many."""
+    said = sorted({int(match[2]) for name in names if (match := _ONE_OF.fullmatch(name))})
+    if len(said) > 1:
+        counts = ", ".join(map(str, said[:-1])) + f" and {said[-1]}"
+        raise DataError(
+            f"there are files of {counts} in one folder, by their names: keep those of one table"
+        )
+    here = set(names)
+    missing = [name for count in said for name in numbered(count) if name not in here]
+    if missing:
+        are = "is" if len(missing) == 1 else "are"
+        raise DataError(
+            f"{len(missing)} of {said[0]} files {are} missing, {listing(missing, 3)}: put back "
+            "what is missing, or write the table anew (privet shard)"
+        )
 
 
 def _value(step: str) -> tuple[str, str | None]:

@@ -154,6 +154,8 @@ function lossesOf(run, name = "") {
   ].filter((one) => one.points.some((p) => p[1] !== null));
 }
 
+const memory = (mb) => bytes(mb && 1e6 * mb);
+
 const FIGURES = [
   ["Command", (run) => run.command],
   ["Tables", (run) => count(run.report?.tables ?? run.table)],
@@ -163,7 +165,8 @@ const FIGURES = [
   ["Sent", (run) => bytes(run.report?.bytes_sent)],
   ["Received", (run) => bytes(run.report?.bytes_received)],
   ["From the dealer", (run) => bytes(run.report?.bytes_from_dealer)],
-  ["Memory", (run) => (run.report ? bytes(run.report.peak_rss_mb * 1e6) : "–")],
+  ["Memory", (run) => memory(run.report?.peak_rss_mb)],
+  ["Memory of a worker", (run) => memory(run.report?.worker_peak_rss_mb)],
   ["Version", (run) => run.version],
 ];
 

@@ -36,6 +36,8 @@ export function drawFacts(facts, run, known, going) {
     (run.peers || [])
       .filter((p) => dealers.has(p.name) === wanted)
       .reduce((all, p) => all + (p[key] || 0), 0);
+  // Our workers have connections of their own.
+  const worked = run.by_workers || { sent: 0, received: 0, dealt: 0 };
   const report = run.report;
   const started = run.started || {};
   return refill(
@@ -75,11 +77,11 @@ export function drawFacts(facts, run, known, going) {
       count(report?.rounds ?? run.rounds),
       started.rounds ? `foreseen: ${count(started.rounds)}` : null,
     ),
-    fact("Sent to participants", bytes(report?.bytes_sent ?? sum("sent", false))),
-    fact("Received from them", bytes(report?.bytes_received ?? sum("received", false))),
+    fact("Sent to participants", bytes(report?.bytes_sent ?? sum("sent", false) + worked.sent)),
+    fact("Received from them", bytes(report?.bytes_received ?? sum("received", false) + worked.received)),
     fact(
       "From the dealer",
-      bytes(report?.bytes_from_dealer ?? sum("received", true)),
+      bytes(report?.bytes_from_dealer ?? sum("received", true) + worked.dealt),
       started.bytes_offline
         ? `foreseen: ${bytes(started.bytes_offline / known.participants.length)}`
         : null,

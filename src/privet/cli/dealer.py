@@ -40,8 +40,8 @@ Listen = Annotated[
 ClusterFile = Annotated[
     Path | None,
     typer.Option(
-        help="Where your workers are, if rows are in shards: a TOML file with what `cluster` has in "
-        "party.toml.",
+        help="Where your workers are, if rows are in shards: a TOML file with what `cluster` has "
+        "in party.toml.",
         show_default="threads of this process",
     ),
 ]

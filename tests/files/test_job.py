@@ -96,6 +96,15 @@ def test_what_is_no_job(job: Path, old: str, new: str, complaint: str) -> None:
     assert str(caught.value).startswith(str(job))
 
 
+def test_a_participant_called_like_a_worker(job: Path) -> None:
+    """Who was lost would not be clear; without shards there are none."""
+    change(job, ('name = "bank"', 'name = "worker2"'))
+    assert Job.read(job).names == ["worker2", "shop"]
+    change(job, ("\n[params]", "shards = 2\n[params]"))
+    with pytest.raises(ParameterError, match="participants: 'worker2' is a worker's name"):
+        Job.read(job)
+
+
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(ParameterError, match="No such file"):
         Job.read(tmp_path / "job.toml")

@@ -42,6 +42,7 @@ from privet.files.id_terms import IdTerms
 from privet.files.reveals import Reveals
 from privet.files.seats import refuse_open_seats
 from privet.files.taking_part import TakingPart
+from privet.runtime.roles import worker_name
 from privet.suites.suite import refuse_lacks
 from privet.terms.cuts import Cuts
 from privet.terms.monotone import Monotone, by_feature, refuse_several
@@ -124,6 +125,9 @@ class Job(Reveals, TakingPart):
             refuse_lacks(SUITES[self.protocol], self.protocol, {"shards": True})
             if self.keep_indicators:
                 raise ValueError("keep_indicators: are not kept with shards: leave one of them out")
+            workers = {worker_name(shard) for shard in range(self.shards)}
+            if taken := sorted(workers.intersection(names)):
+                raise ValueError(f"participants: {taken[0]!r} is a worker's name: take another")
         if self.ids.only_aligned and not self.align:
             raise ValueError(f"ids.{self.ids.only_aligned[0]}: is for jobs that say align = true")
         cuts_of(self.protocol, self.cuts)

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from privet.boosting.model import Model
+from privet.files.audit import AuditLog
 from privet.files.job import Job
 from privet.files.part_file import load_part
 from privet.laboratory.local_federation import LocalFederation
@@ -131,6 +132,25 @@ def right(model: Model, port: int, number: int) -> bool:
     assert status == 200, answer
     expected = model.predict(rows(1).columns[:, [number]])[0]
     return bool(answer["probabilities"][0][1] == pytest.approx(expected, abs=1e-3))
+
+
+def test_sessions_of_a_service_are_in_the_audit_log(tmp_path: Path) -> None:
+    """With what was revealed in them, though one was cut short."""
+    local = prepare(tmp_path, tables=2)
+    run(local, "train").checked()
+    change(tmp_path / "shop" / "party.toml", ("\n[data]", 'audit = "audit.log"\n\n[data]'))
+    with running(local) as service:
+        assert right(model_of(local), service.port, 3)
+        service.kill("bank")
+        service.await_event("shop", "lost")
+        service.start_again("bank")
+        service.end()
+    log = AuditLog(tmp_path / "shop" / "audit.log")
+    log.verify()
+    records = [record for record in log.records() if record["event"] == "ended"]
+    assert [record["outcome"]["code"] for record in records if record["ledger"]] == [7]
+    assert records[-1]["outcome"]["code"] == 0
+    assert {record["command"] for record in log.records() if "command" in record} == {"serve"}
 
 
 def test_whoever_is_killed_comes_back(trained: LocalFederation) -> None:

@@ -19,6 +19,7 @@ from privet.boosting import estimate
 from privet.cli import app
 from privet.federation.checkup import check_up
 from privet.federation.findings import Finding
+from privet.federation.own import Table
 from privet.files.contacts import parse_address
 from privet.files.job import Job
 from privet.files.lock import locked
@@ -448,3 +449,26 @@ def test_a_dealer_s_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     with pytest.raises(SystemExit) as ended:
         app.main()
     assert ended.value.code == 6
+
+
+def test_what_a_check_takes_itself_is_not_missed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Disks are looked at before the table is read, which may need some of them for a while."""
+    local, read, usage = prepare(tmp_path), Table.read, shutil.disk_usage
+    looked = []
+
+    def reading(party: PartyFile, job: Job, restart: bool) -> Table:
+        looked.append("reading")
+        return read(party, job, restart)
+
+    def looking(path: Path) -> object:
+        looked.append(Path(path).name)
+        return usage(path)
+
+    monkeypatch.setattr(Table, "read", reading)
+    monkeypatch.setattr(shutil, "disk_usage", looking)
+    assert not bad(local)
+    before = looked[: looked.index("reading")]
+    assert {"models", Path(tempfile.gettempdir()).name} <= set(before)
+    assert Path(tempfile.gettempdir()).name not in looked[len(before) :]

@@ -179,7 +179,10 @@ def test_everybody_knows_whose_worker_was_lost_and_in_which_shard(
         assert found.errors[name].peer == "bank", said  # type: ignore[attr-defined]
         assert f"its worker in shard {shard}" in said[name] or f"its worker{shard}" in said[name]
     left = [event.text for event in found.events["shop"] if event.kind == "stopped"]
-    assert left == ["1 of 3 tables is kept: start the same commands again, and they go on after it"]
+    assert left == [
+        "1 of 3 tables is kept: start the same commands again, without --restart, and they go on "
+        "from what all have"
+    ]
 
 
 @pytest.mark.parametrize("one", [True, False])

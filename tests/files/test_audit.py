@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
+import os
 import random
 import subprocess
 import sys
@@ -149,3 +151,34 @@ def test_a_log_that_cannot_be_written(tmp_path: Path) -> None:
         AuditLog(tmp_path).add("began")
     with pytest.raises(DataError, match="No such file"):
         AuditLog(tmp_path / "none").verify()
+
+
+def test_a_disk_that_fills_while_a_record_is_written(
+    log: AuditLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is left of it, and what is added later follows what was there."""
+    before, write = log.path.read_bytes(), os.write
+    room = iter([7])
+
+    def fill(descriptor: int, content: bytes) -> int:
+        left = next(room, 0)
+        if not left:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(descriptor, content[:left])
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", fill)
+        with pytest.raises(UnavailableError, match="No space left on device"):
+            log.add("began", session="5")
+    assert log.path.read_bytes() == before
+    log.add("began", session="5")
+    assert log.verify().records == 6
+
+
+def test_a_cut_line_whose_end_was_written(log: AuditLog) -> None:
+    """As by a power cut in the middle of telling of it."""
+    with log.path.open("ab") as file:
+        file.write(b'{"number": 6, "ev\n')
+    log.add("began", session="6")
+    found = log.verify()
+    assert (found.records, found.torn) == (7, 1)

@@ -101,8 +101,10 @@ def test_a_participant_called_like_a_worker(job: Path) -> None:
     change(job, ('name = "bank"', 'name = "worker2"'))
     assert Job.read(job).names == ["worker2", "shop"]
     change(job, ("\n[params]", "shards = 2\n[params]"))
-    with pytest.raises(ParameterError, match="participants: 'worker2' is a worker's name"):
-        Job.read(job)
+    for name in ("worker2", "head"):
+        change(job, ('name = "worker2"', f'name = "{name}"'))
+        with pytest.raises(ParameterError, match=f"participants: '{name}' is a worker's name"):
+            Job.read(job)
 
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:

@@ -15,12 +15,12 @@ from privet.federation.agreement import Agreement
 from privet.federation.brief import Brief, Place, receive_rows, unit_fields
 from privet.federation.crew import _swap_places
 from privet.federation.differences import parse
-from privet.federation.summons import HEAD
 from privet.files.job import Job
 from privet.files.part_file import load_part
 from privet.laboratory.local_federation import LocalFederation
 from privet.runtime.meter import Meter, Traffic
 from privet.runtime.orders import Head, Worker
+from privet.runtime.roles import HEAD
 from privet.transport.channel import Array, Channel
 from tests.fuzz.readers import Reader
 from tests.fuzz.script import Scripted, message

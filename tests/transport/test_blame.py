@@ -23,7 +23,7 @@ from privet.errors import (
 )
 from privet.transport.channel import Channel, Expected
 from privet.transport.frames import ALIVE, FAILED, array_header, name_tag
-from privet.transport.link import Doubt
+from privet.transport.link import Doubt, kin_of
 from privet.transport.sockets import _GRACE, SocketChannel
 from tests.transport.conftest import NAMES, mesh
 
@@ -255,7 +255,7 @@ def test_who_has_lost_one_of_its_kin_says_so(doubt: Doubt) -> None:
         ann, bob, cid = channels.values()
         for channel in channels.values():
             for link in channel._links.values():
-                link.kin = {"helper": doubt}
+                link.kin = kin_of(["helper"], doubt)
         with cid._lock:  # it hears of both at once
             with pytest.raises(ZeroDivisionError), bob:
                 raise ZeroDivisionError

@@ -309,7 +309,8 @@ def test_a_page_elsewhere_is_not_answered(queue: Answering) -> None:
             assert post(port, body, Host=host)[0] == 403
         for host in (f"localhost:{port}", "[::1]:80", "DESK.example", f"127.0.0.1:{port}"):
             assert post(port, body, Host=host)[0] == 200
-        for origin in ("https://evil.example", "null", f"http://127.0.0.1:{port + 1}"):
+        others = f"http://127.0.0.1:{port + 1}", "http://[", "http://[x]"
+        for origin in ("https://evil.example", "null", *others):
             assert post(port, body, Origin=origin)[0] == 403
             assert get(port, "/live", Origin=origin)[0] == 403
         for origin in ("https://page.example", f"http://127.0.0.1:{port}"):

@@ -50,6 +50,8 @@ def check(
         raise ParameterError("party: give --party, or --dealer if you are one")
     if party is not None and audit is not None:
         raise ParameterError("audit: is for dealers; a participant's is in party.toml")
+    if party is not None and cluster is not None:
+        raise ParameterError("cluster: is for dealers; a participant's is in party.toml")
     looking: Iterable[Finding]
     if party is not None:
         own = PartyFile.load(party)

@@ -18,6 +18,7 @@ from privet.cli.own_dealer import own_dealer
 from privet.cli.seats import alone
 from privet.data.description import DataDescription
 from privet.errors import PeerError, UnavailableError
+from privet.federation.audited import audited
 from privet.federation.events import Event, Tell
 from privet.federation.healing import persist
 from privet.federation.new_models import WatchedModel
@@ -75,9 +76,14 @@ def serve(
                 _warn_of_seats(file.job, agreed, tell)
             return ServedModel(file, own.read_new_rows(agreed, file.encoders, data, query))
 
-        def sit(seconds: float) -> contextlib.AbstractContextManager[Seat]:
+        @contextlib.contextmanager
+        def sit(seconds: float) -> Iterator[Seat]:
             keys = own.key, own.certificate, own.listen
-            return seated(agreed, own.name, *keys, wait=seconds, tell=tell)
+            with (
+                audited(own.audit, agreed, own.name, COMMAND.get(), tell),
+                seated(agreed, own.name, *keys, wait=seconds, tell=tell) as seat,
+            ):
+                yield seat
 
         is_recipient = own.name == agreed.names[agreed.recipient_index]
         endpoint = own.endpoint.at(http) if is_recipient else own.endpoint

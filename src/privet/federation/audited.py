@@ -2,7 +2,8 @@
 
 A record when a session begins, one when all have met, with the certificate that each has proven to
 have, and one when it has ended. Records of a session have its name in common. What a session that
-failed had revealed by then is not known here, and its record says so: at most what the job reveals.
+failed had revealed by then a service tells; of others it is not known here, and the record says so:
+at most what the job reveals.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ def audited(path: str | None, job: Job, name: str, command: str, tell: Teller) -
         with tell.overheard(note):
             yield
     except BaseException as error:
-        log.add("ended", session=session, outcome=_outcome(error), ledger=None)
+        log.add("ended", session=session, outcome=_outcome(error), ledger=ledger or None)
         raise
     log.add("ended", session=session, outcome={"code": 0}, ledger=ledger)
 

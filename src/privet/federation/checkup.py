@@ -20,6 +20,7 @@ from privet.errors import ParameterError, PrivetError, UnavailableError
 from privet.federation.cluster_checkup import check_up_cluster
 from privet.federation.findings import (
     Finding,
+    Space,
     attempt,
     of_audit_log,
     of_disk,
@@ -160,17 +161,19 @@ def _way(member: Member, *, we_call: bool) -> Finding:
 
 def _data(party: PartyFile, job: Job) -> Iterator[Finding]:
     """Read the table as a training would, and what is left of earlier ones; see what fits."""
-    disk, rows, warnings = of_disk(party.folder, None), None, list[str]()
+    disk, size, warnings = of_disk(party.folder, None), (0, 0), list[str]()
+    free = Space.now(party.folder)
 
     def look() -> str:
-        nonlocal disk, rows
+        nonlocal disk, size
         if disk.verdict == "bad":  # which is one thing, and whether the table can be read another
             table = Table(party, job, party.read_rows(job), restart=False, keys="", alignment=None)
         else:
             table = Table.read(party, job, restart=False)
         rows = table.rows
+        size = rows.n_samples, len(rows.columns)
         cut_rows(rows.n_samples, 0, job.shards)
-        disk = of_disk(party.folder, room_for_training(job, rows.n_samples))
+        disk = of_disk(party.folder, room_for_training(job, size[0]), free.models)
         warnings.extend(rows.frame.warnings)
         text = f"{party.data.where}: {rows.n_samples:,} rows, each with an id of its own, "
         text += f"{len(rows.columns)} columns"
@@ -188,9 +191,8 @@ def _data(party: PartyFile, job: Job) -> Iterator[Finding]:
 
     found = attempt("data", look)
     yield disk
-    size = (0, 0) if rows is None else (rows.n_samples, len(rows.columns))
     room = room_for_training(job, size[0])
-    yield from of_temporary_files(scratch(*size, job.shards), party.folder, room)
+    yield from of_temporary_files(scratch(*size, job.shards), party.folder, room, free.temporary)
     yield found
     for warning in warnings:
         yield Finding("data", "doubtful", warning)

@@ -35,7 +35,10 @@ def _look(cluster: Cluster, shards: int, host: str) -> str:
     if cluster.advertise is not None:
         _resolve("advertise", cluster.advertise)
     if cluster.door is not None:
-        listen(*parse_address(cluster.door, lowest=0)).close()
+        try:
+            listen(*parse_address(cluster.door, lowest=0)).close()
+        except UnavailableError as error:
+            raise UnavailableError(f"cluster.door: {error}: give another, or port 0") from None
     if cluster.scheduler is not None:
         count = look_for_workers(cluster)
         return f"{shards} shards, in {count} Dask workers of {cluster.scheduler}"

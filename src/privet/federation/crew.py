@@ -30,13 +30,13 @@ from privet.federation.differences import parse
 from privet.federation.engines import Engine
 from privet.federation.events import Event, Waiting
 from privet.federation.session import Seat
-from privet.federation.summons import HEAD, Summons, make_identity
+from privet.federation.summons import Summons, make_identity
 from privet.federation.worker import Load
 from privet.files.cluster import Cluster
 from privet.files.contacts import parse_address
 from privet.runtime.meter import Meter
 from privet.runtime.orders import Head
-from privet.runtime.roles import worker_name
+from privet.runtime.roles import HEAD, worker_name
 from privet.transport import messages
 from privet.transport.channel import Channel
 from privet.transport.greeting import SESSION_BYTES
@@ -125,6 +125,7 @@ def gathered(
             if error.peer not in channel.peers:
                 error.called = f"our workers, in {engine.where}"
             raise
+        listener.close()  # all are there
         with SocketChannel(HEAD, links) as to_workers:
             to_workers.where = lambda: channel.where()
             to_workers.beside = channel
@@ -155,7 +156,7 @@ def _first_failure(workers: list[Head], engine: Engine) -> Iterator[None]:
     try:
         yield
     except PeerError as error:
-        first = _first([error], workers)
+        first = _first(error, workers)
         for worker in workers:
             if first.peer == worker.name and isinstance(first, PeerError):
                 if trouble := engine.trouble():
@@ -164,25 +165,26 @@ def _first_failure(workers: list[Head], engine: Engine) -> Iterator[None]:
         raise first from None
 
 
-def _first(failures: list[PrivetError], workers: list[Head]) -> PrivetError:
-    """Return the failure that is the least likely to have followed from others."""
-    until = time.monotonic() + _SOON
-    silent = list(workers)
-    while silent and time.monotonic() < until:
-        for worker in list(silent):
-            if (failure := worker.failure()) is not None:
-                failures.append(failure)
-                silent.remove(worker)
-        time.sleep(_SOON / 20)
+def _first(error: PeerError, workers: list[Head]) -> PrivetError:
+    """Return the failure that is the least likely to have followed from others.
 
+    What a worker of ours has to say tells more than that it has gone.
+    """
+    heard: dict[str | None, PrivetError] = {}
+    until = time.monotonic() + _SOON
+    while len(heard) < len(workers) and time.monotonic() < until:
+        for worker in workers:
+            if worker.name not in heard and (failure := worker.failure()) is not None:
+                heard[worker.name] = failure
+        time.sleep(_SOON / 20)
     ours = {worker.name for worker in workers}
 
     def doubt(failure: PrivetError) -> int:
-        if not isinstance(failure, PeerError) or failure.peer in ours:
-            return -1  # it began on our own side
-        return failure.doubt
+        if not isinstance(failure, PeerError):
+            return -2  # it began at a worker of ours, which knows how
+        return -1 if failure.peer in ours else failure.doubt
 
-    return min(failures, key=doubt)
+    return min([*([] if error.peer in heard else [error]), *heard.values()], key=doubt)
 
 
 def _places(workers: list[Head], members: list[Member]) -> list[Place]:

@@ -70,22 +70,18 @@ class Waiting:
 
     def __init__(self, tell: Tell) -> None:
         self._tell = tell
-        self._missing: list[str] = []
-        self._reasons: set[str] = set()
+        self._reasons: set[tuple[str, ...]] = set()
         self._due = 0.0
 
     def __call__(self, text: str, missing: Sequence[str]) -> None:
         """Tell of those who are missing; the text ends with for how long."""
-        if list(missing) != self._missing:
-            self._missing = list(missing)
-            self._reasons = set()
-        reason, now = text.rpartition(" (")[0], time.monotonic()
+        reason, now = (*missing, text.rpartition(" (")[0]), time.monotonic()
         is_new = reason not in self._reasons and len(self._reasons) < _MOST_REASONS
         passing = not is_new and now < self._due
         if not passing:
             self._reasons.add(reason)
             self._due = now + (_SOON if is_new else _SELDOM)
-        self._tell(Event("waiting", text, {"missing": self._missing}, passing))
+        self._tell(Event("waiting", text, {"missing": list(missing)}, passing))
 
 
 def last_words(error: BaseException) -> Event:

@@ -5,13 +5,14 @@ These are where models and temporary files go, the audit log, and the files of t
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from privet.errors import PrivetError, UnavailableError
 from privet.files.atomic import make_folder
@@ -56,15 +57,36 @@ def of_expiry(what: str, text: str, days: int, renewal: str) -> Finding:
     return Finding(what, "good", text)
 
 
-def of_disk(folder: str | Path, needed: int | None) -> Finding:
+class Space(NamedTuple):
+    """How many bytes were free, before we took some of them for a while."""
+
+    models: int = 0
+    temporary: int = 0
+
+    @classmethod
+    def now(cls, folder: str | Path) -> Space:
+        """Look at a folder of models, and at that for temporary files."""
+        found = cls()
+        with contextlib.suppress(OSError):  # whoever looks closer tells of it
+            found = found._replace(models=shutil.disk_usage(folder).free)
+        with contextlib.suppress(OSError):
+            found = found._replace(temporary=shutil.disk_usage(tempfile.gettempdir()).free)
+        return found
+
+
+def of_disk(folder: str | Path, needed: int | None, free: int | None = None) -> Finding:
     """Say whether there is room for models; None: it is not known how much that takes."""
     try:
-        return _of_room("disk", _written(make_folder(folder)), needed, "choose another folder")
+        found = _written(make_folder(folder))
+        free = shutil.disk_usage(found).free if free is None else free
+        return _of_room("disk", found, free, needed, "choose another folder")
     except PrivetError as error:
         return Finding("disk", "bad", str(error), error.exit_code)
 
 
-def of_temporary_files(needed: int, folder: str | Path, beside: int) -> Iterator[Finding]:
+def of_temporary_files(
+    needed: int, folder: str | Path, beside: int, free: int
+) -> Iterator[Finding]:
     """Say where temporary files go and whether they fit there, beside models if need be."""
     what, wanted, advice = "temporary files", os.environ.get("TMPDIR"), "have TMPDIR name another"
     try:
@@ -80,7 +102,7 @@ def of_temporary_files(needed: int, folder: str | Path, beside: int) -> Iterator
         yield Finding(what, "doubtful", f"{text}; until then they go to {found}")
     if needed and Path(folder).exists() and found.stat().st_dev == Path(folder).stat().st_dev:
         needed += beside
-    yield _of_room(what, found, needed, advice)
+    yield _of_room(what, found, free, needed, advice)
 
 
 def _written(folder: Path) -> Path:
@@ -95,8 +117,7 @@ def _written(folder: Path) -> Path:
     return folder
 
 
-def _of_room(what: str, folder: Path, needed: int | None, advice: str) -> Finding:
-    free = shutil.disk_usage(folder).free
+def _of_room(what: str, folder: Path, free: int, needed: int | None, advice: str) -> Finding:
     text = f"{_size(free)} are free in {folder}"
     if needed:
         text += f", and a training takes up to {_size(needed)} there"

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from privet.boosting.estimate import Estimate
 from privet.boosting.federation import PartyData
 from privet.errors import PeerError, UnavailableError
 from privet.federation.events import Event, Tell
-from privet.files.checkpoint import Checkpoints
 from privet.files.job import Job
 from privet.terms.cuts import told_cuts
 from privet.terms.plan import Plan
@@ -66,16 +65,16 @@ def of_cost(plan: Plan, cost: Estimate) -> Event:
 
 
 @contextlib.contextmanager
-def what_is_kept(checkpoints: Checkpoints, plan: Plan, tell: Tell) -> Iterator[None]:
-    """Say what is kept of a training that is cut short, and how it goes on."""
+def what_is_kept(tables: Callable[[], int], plan: Plan, tell: Tell) -> Iterator[None]:
+    """Say how many tables are kept of a training that is cut short, and how it goes on."""
     try:
         yield
     except (PeerError, UnavailableError, OSError, KeyboardInterrupt):
-        kept = max((done for done, _ in checkpoints.stages()), default=0)
+        kept = tables()
         text = "no table is kept yet: start the same commands again"
         if kept:
-            are, it = ("is", "it") if kept == 1 else ("are", "them")
+            are = "is" if kept == 1 else "are"
             text = f"{kept} of {plan.params.tables} tables {are} kept: start the same commands "
-            text += f"again, and they go on after {it}"
+            text += "again, without --restart, and they go on from what all have"
         tell(Event("stopped", text, {"tables": kept}))
         raise

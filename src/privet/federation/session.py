@@ -19,11 +19,11 @@ from privet.errors import (
 from privet.federation.events import Event, Tell, Waiting, silent
 from privet.files.contacts import parse_address
 from privet.files.job import Job
-from privet.runtime.roles import worker_name
+from privet.runtime.roles import worker_names
 from privet.transport.farewell import answers_as, say_farewell
 from privet.transport.greeting import SESSION_BYTES, Failure
 from privet.transport.identity import Identity, load_identity
-from privet.transport.link import Doubt
+from privet.transport.link import Doubt, kin_of
 from privet.transport.mesh import connect, listen
 from privet.transport.sockets import SocketChannel
 
@@ -103,7 +103,7 @@ class Seat:
                 identity=self.identity,
                 timeout=self.wait,
                 on_wait=Waiting(self.tell),
-                kin={worker_name(shard): Doubt.ITS_OWN for shard in range(self.job.shards)},
+                kin=kin_of(worker_names(self.job.shards), Doubt.ITS_OWN),
             )
         self.met = True
         # Others may wait for somebody for as long as they like, but they show that they live.

@@ -16,8 +16,6 @@ from privet.runtime.roles import worker_name
 from privet.transport.identity import Identity, create_identity, load_identity
 from privet.transport.mesh import Member
 
-HEAD = "head"
-
 
 @dataclass(frozen=True)
 class Summons:

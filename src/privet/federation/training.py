@@ -83,7 +83,7 @@ def train_part(party: PartyFile, seat: Seat, *, restart: bool = False) -> tuple[
             seat.tell(of_classes(own.prepared.classes))
         agreement = agree_on_rows(channel, job, purpose, _holding(own, job, seat.tell))
         program = _Training(job, agreement, own, seat.tell, channel)
-        stack.enter_context(what_is_kept(own.checkpoints, program.plan, seat.tell))
+        stack.enter_context(what_is_kept(lambda: program.kept, program.plan, seat.tell))
         if not agreement.ended:
             if program.left and job.keep_indicators:
                 program.keep()
@@ -166,7 +166,7 @@ class _Training:
         self._agreement = agreement
         self._own = own
         self._tell = tell
-        self._done = agreement.stage[0]
+        self._done = self.kept = agreement.stage[0]
         self.workers: Sequence[Head] = ()
         """Who works on our rows, if they are in shards."""
         self.left = self.plan.params.tables - self._done
@@ -193,6 +193,7 @@ class _Training:
 
         def on_state(state: TrainingState) -> None:
             self._own.checkpoints.save(state, self._agreement.run)
+            self.kept = state.part.n_tables
             rate = (state.part.n_tables - self._done) / (time.perf_counter() - started)
             tables = self.plan.params.tables
             self._tell(of_table(runtime.meter, state, tables, rate, self.workers))

@@ -18,18 +18,18 @@ from privet.boosting.shards import infer_shard, train_shard
 from privet.errors import PeerLostError, UnavailableError
 from privet.federation.brief import Brief, Place, receive_rows
 from privet.federation.differences import parse
-from privet.federation.summons import HEAD, Summons
+from privet.federation.summons import Summons
 from privet.files.job import Job
 from privet.files.shard_scores import ShardScores
 from privet.runtime.meter import Meter
 from privet.runtime.orders import Worker
 from privet.runtime.party import Party
-from privet.runtime.roles import Program, peak_rss_mb, run_dealer, run_party
+from privet.runtime.roles import HEAD, Program, peak_rss_mb, run_dealer, run_party
 from privet.runtime.runtime import Runtime
 from privet.suites.suite import AppliedTests
 from privet.transport import messages
 from privet.transport.identity import Identity
-from privet.transport.link import Doubt
+from privet.transport.link import Doubt, kin_of
 from privet.transport.mesh import Member, connect, listen
 from privet.transport.sockets import SocketChannel
 
@@ -101,7 +101,7 @@ def _meet(
             identity=identity,
             timeout=wait,
             on_wait=lambda _, __: link.refuse_lost(),
-            kin={HEAD: Doubt.BLAMES},
+            kin=kin_of([HEAD], Doubt.BLAMES),
         )
     except PeerLostError as error:
         if error.peer in brief.group:

@@ -74,26 +74,17 @@ class AuditLog:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             last, whole = _last_line(descriptor)
             number = _number_of(last) + 1 if last else 1
-            if not whole:
-                os.write(descriptor, b"\n")
-            if not whole and _parse(last) is None:  # and not all there but for its end
-                torn = {"number": number, "event": "torn", "bytes": len(last)}
-                last = self._write(descriptor, torn, last)
+            lines = [] if whole else [b""]
+            if last and _parse(last) is None:
+                last = _line({"number": number, "event": "torn", "bytes": len(last)}, last)
+                lines.append(last)
                 number += 1
-            self._write(descriptor, {"number": number, "event": event, **fields}, last)
-            os.fsync(descriptor)
+            lines.append(_line({"number": number, "event": event, **fields}, last))
+            _append(descriptor, b"\n".join(lines) + b"\n")
         except OSError as error:
             raise self._unwritable(error) from None
         finally:
             os.close(descriptor)
-
-    @staticmethod
-    def _write(descriptor: int, record: dict[str, Any], before: bytes) -> bytes:
-        now = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="milliseconds")
-        previous = _digest(before) if before else _START
-        line = _with_own(json.dumps({**record, "time": now, "previous": previous}).encode())
-        os.write(descriptor, line + b"\n")
-        return line
 
     def records(self) -> Iterator[dict[str, Any]]:
         """Yield all records, without the lines that were left incomplete."""
@@ -191,3 +182,21 @@ def _last_line(descriptor: int) -> tuple[bytes, bool]:
     end = os.pread(descriptor, _MOST_BYTES, max(0, size - _MOST_BYTES))
     last = end.rstrip(b"\n").rpartition(b"\n")[2]
     return last, not end or end.endswith(b"\n")
+
+
+def _line(record: dict[str, Any], before: bytes) -> bytes:
+    now = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="milliseconds")
+    previous = _digest(before) if before else _START
+    return _with_own(json.dumps({**record, "time": now, "previous": previous}).encode())
+
+
+def _append(descriptor: int, content: bytes) -> None:
+    """Add lines, and wait until they are on disk; all of them, or none if that fails."""
+    before = os.fstat(descriptor).st_size
+    try:
+        while content:
+            content = content[os.write(descriptor, content) :]
+        os.fsync(descriptor)
+    except OSError:
+        os.ftruncate(descriptor, before)
+        raise

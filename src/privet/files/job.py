@@ -42,7 +42,7 @@ from privet.files.id_terms import IdTerms
 from privet.files.reveals import Reveals
 from privet.files.seats import refuse_open_seats
 from privet.files.taking_part import TakingPart
-from privet.runtime.roles import worker_name
+from privet.runtime.roles import HEAD, worker_names
 from privet.suites.suite import refuse_lacks
 from privet.terms.cuts import Cuts
 from privet.terms.monotone import Monotone, by_feature, refuse_several
@@ -125,8 +125,7 @@ class Job(Reveals, TakingPart):
             refuse_lacks(SUITES[self.protocol], self.protocol, {"shards": True})
             if self.keep_indicators:
                 raise ValueError("keep_indicators: are not kept with shards: leave one of them out")
-            workers = {worker_name(shard) for shard in range(self.shards)}
-            if taken := sorted(workers.intersection(names)):
+            if taken := sorted({HEAD, *worker_names(self.shards)}.intersection(names)):
                 raise ValueError(f"participants: {taken[0]!r} is a worker's name: take another")
         if self.ids.only_aligned and not self.align:
             raise ValueError(f"ids.{self.ids.only_aligned[0]}: is for jobs that say align = true")

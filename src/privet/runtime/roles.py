@@ -65,9 +65,18 @@ def dealer_names(count: int) -> tuple[str, ...]:
     return (DEALER,) if count == 1 else tuple(f"{DEALER}{k + 1}" for k in range(count))
 
 
+HEAD = "head"
+"""What a head is called by its workers."""
+
+
 def worker_name(shard: int) -> str:
     """Return what a worker is called: by its shard, counted from 1."""
     return f"worker{shard + 1}"
+
+
+def worker_names(shards: int) -> list[str]:
+    """Return what workers are called; without shards there are none."""
+    return [worker_name(shard) for shard in range(shards)] if shards > 1 else []
 
 
 def bytes_ahead(

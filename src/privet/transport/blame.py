@@ -57,7 +57,7 @@ def culprit_of(error: BaseException | None, links: Mapping[str, PeerLink]) -> in
     who = error.peer if isinstance(error, PeerError) else None
     if who is None:
         return 0
-    if any(who in link.kin for link in links.values()):
+    if any(kin_tag(who) in link.kin for link in links.values()):
         return kin_tag(who)
     return name_tag(who) if who in links else 0
 

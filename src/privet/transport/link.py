@@ -14,7 +14,7 @@ import socket
 import ssl
 import time
 from collections import defaultdict, deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import IntEnum
 
 import numpy as np
@@ -63,8 +63,8 @@ class Doubt(IntEnum):
     """It said that it lost somebody else."""
 
 
-Kin = Mapping[str, Doubt]
-"""Whom each of us has beside its peers, and what is to be thought of one that has lost it."""
+Kin = Mapping[int, tuple[str, Doubt]]
+"""Whom each of us has beside its peers, by tag, and what is to be thought of one that lost it."""
 NO_KIN: Kin = {}
 
 
@@ -222,9 +222,8 @@ class PeerLink:
         self.blamed = tag if tag in self.names else 0  # whom nobody knows it may have made up
         self.doubt = Doubt.BLAMES if self.blamed else Doubt.ITS_OWN
         lost = self.names.get(tag, "one whom we do not know")
-        for name, doubt in self.kin.items():
-            if tag == kin_tag(name):
-                lost, self.doubt = f"its {name}", doubt
+        if tag in self.kin:
+            lost, self.doubt = self.kin[tag]
         problem = f"gave up, having lost {lost}" if tag else "ended with an error of its own"
         if tag == INTERRUPTED:
             problem = "was interrupted"
@@ -244,6 +243,11 @@ class PeerLink:
 def _pending(connection: socket.socket) -> bool:
     """Tell whether TLS holds bytes that the operating system no longer shows as readable."""
     return isinstance(connection, ssl.SSLSocket) and connection.pending() > 0
+
+
+def kin_of(names: Iterable[str], doubt: Doubt) -> Kin:
+    """Return kin by tag, to be told what is thought of one that has lost any of them."""
+    return {kin_tag(name): (f"its {name}", doubt) for name in names}
 
 
 def kin_tag(name: str) -> int:

@@ -115,7 +115,10 @@ class Guard:
         return named in self._hosts or (server is not None and named == server[0])
 
     def _may_ask(self, origin: str, host: str) -> bool:
-        return origin in self._door.origins or urlsplit(origin).netloc == host
+        try:
+            return origin in self._door.origins or urlsplit(origin).netloc == host
+        except ValueError:  # it is no address
+            return False
 
     def _shows_token(self, authorization: str) -> bool:
         scheme, _, shown = authorization.partition(" ")

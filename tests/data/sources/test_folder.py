@@ -110,6 +110,11 @@ def test_names_that_promise_nothing_or_keep_it(tmp_path: Path, names: list[str])
             "",
             r"2 of 3 files are missing, '00000-of-00003\.parquet', '00002-of-00003\.parquet': put",
         ),
+        (
+            ["00000-of-00002", "00001-of-00002", "00002-of-00002"],
+            "",
+            r"'00002-of-00002\.parquet' is none of 2 files: remove it$",
+        ),
         (["00007-of-01000"], "", r"999 of 1000 files are missing, (\S+, ){2}\S+ and 996 more: put"),
         (
             ["a/00000-of-00001", "b/00000-of-00002"],

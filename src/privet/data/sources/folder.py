@@ -67,6 +67,10 @@ def _refuse_some_of_many(names: Sequence[str]) -> None:
             f"there are files of {counts} in one folder, by their names: keep those of one table"
         )
     here = set(names)
+    for count in said:
+        beyond = sorted(name for name in here - set(numbered(count)) if _ONE_OF.fullmatch(name))
+        if beyond:
+            raise DataError(f"{beyond[0]!r} is none of {count} files: remove it")
     missing = [name for count in said for name in numbered(count) if name not in here]
     if missing:
         are = "is" if len(missing) == 1 else "are"

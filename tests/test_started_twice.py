@@ -28,7 +28,7 @@ def refused(process: subprocess.Popen[str], complaint: str) -> None:
     assert complaint in only["text"]
 
 
-@pytest.mark.parametrize("delay", [0.0, 0.3, 0.7, 1.0, 1.5])
+@pytest.mark.parametrize("delay", [0.0, 0.7, 1.5])
 def test_a_second_training_does_nothing_to_the_first(tmp_path: Path, delay: float) -> None:
     """Whenever it comes: while the first starts, reads, waits for others or trains with them."""
     local = prepare(tmp_path, tables=60)

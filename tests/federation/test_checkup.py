@@ -17,6 +17,7 @@ import pytest
 
 from privet.boosting import estimate
 from privet.cli import app
+from privet.federation import engines
 from privet.federation.checkup import check_up
 from privet.federation.findings import Finding
 from privet.federation.own import Table
@@ -416,9 +417,12 @@ def test_where_workers_will_be(tmp_path: Path, cluster: str, where: str) -> None
         ),
     ],
 )
-def test_workers_that_could_not_be(tmp_path: Path, cluster: str, complaint: str) -> None:
+def test_workers_that_could_not_be(
+    tmp_path: Path, cluster: str, complaint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if "scheduler" in cluster:
         pytest.importorskip("distributed")
+        monkeypatch.setattr(engines, "_REACHING", 1.0)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         text = cluster.replace("{port}", str(taken.getsockname()[1]))
         (found,) = with_workers(prepare(tmp_path), text)

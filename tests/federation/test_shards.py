@@ -12,6 +12,7 @@ import pytest
 
 from privet.arithmetic.shares import Share
 from privet.errors import DataError, ParameterError, PeerError, UnavailableError
+from privet.federation import engines
 from privet.federation.engines import Threads
 from privet.federation.events import Event
 from privet.federation.foreseen import foresee
@@ -319,8 +320,9 @@ def test_workers_on_dask(tmp_path: Path, dask: str) -> None:
     assert where == [f"Dask workers of {dask}"]
 
 
-def test_a_scheduler_that_is_not_there(tmp_path: Path) -> None:
+def test_a_scheduler_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("distributed")
+    monkeypatch.setattr(engines, "_REACHING", 1.0)
     local = prepare(tmp_path)
     create_identity("dask", tmp_path)
     party = local.folder / "shop" / "party.toml"

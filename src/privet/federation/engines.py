@@ -31,6 +31,7 @@ from privet.files.cluster import PROOFS, Cluster
 from privet.runtime.copies import processes_with
 
 _ENDING = 5.0  # seconds for workers whose head has gone to find that out
+_REACHING = 10.0  # seconds for a scheduler to answer
 
 
 class Engine(ABC):
@@ -190,7 +191,11 @@ def _client(cluster: Cluster) -> Any:
     security = _security(cluster)
     try:
         return Client(
-            cluster.scheduler, security=security, timeout=10, set_as_default=False, name="privet"
+            cluster.scheduler,
+            security=security,
+            timeout=_REACHING,
+            set_as_default=False,
+            name="privet",
         )
     except (OSError, ValueError, TypeError) as error:
         raise UnavailableError(

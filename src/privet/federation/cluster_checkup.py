@@ -7,7 +7,7 @@ import socket
 from collections.abc import Iterator
 
 from privet.errors import UnavailableError
-from privet.federation.engines import look_for_workers
+from privet.federation.engines import IN_THREADS, in_processes, look_for_workers
 from privet.federation.findings import Finding, attempt
 from privet.files.cluster import Cluster
 from privet.files.contacts import parse_address
@@ -45,9 +45,8 @@ def _look(cluster: Cluster, shards: int, host: str) -> str:
     if cluster.ports is not None:
         _count_ports(host, cluster.ports[0], cluster.ports[1], shards)
     if cluster.local is None:
-        return f"{shards} shards, in threads of this process"
-    count = min(cluster.local, shards)
-    return f"{shards} shards, in {count} process{'es' * (count > 1)} on this machine"
+        return f"{shards} shards, in {IN_THREADS}"
+    return f"{shards} shards, in {in_processes(min(cluster.local, shards))}"
 
 
 def _resolve(key: str, host: str) -> None:

@@ -106,7 +106,7 @@ def gathered(
                     certificate=certificate,
                     host=seat.host if cluster.scheduler is None else "0.0.0.0",  # noqa: S104
                     advertise=cluster.advertise or _advertised(seat, cluster),
-                    ports=None if cluster.ports is None else (cluster.ports[0], cluster.ports[1]),
+                    ports=cluster.ports,
                     wait=_WAIT,
                 )
             )

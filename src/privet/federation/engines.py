@@ -34,6 +34,14 @@ _ENDING = 5.0  # seconds for workers whose head has gone to find that out
 _REACHING = 10.0  # seconds for a scheduler to answer
 
 
+IN_THREADS = "threads of this process"
+
+
+def in_processes(count: int) -> str:
+    """Say where workers are that have so many processes here."""
+    return f"{count} process{'es' * (count > 1)} on this machine"
+
+
 class Engine(ABC):
     """Something that runs workers."""
 
@@ -75,7 +83,7 @@ class Threads(Engine):
     @property
     def where(self) -> str:
         """Here."""
-        return "threads of this process"
+        return IN_THREADS
 
     def place(self, summonses: Sequence[Summons], here: Load) -> None:
         """Start a thread for every worker."""
@@ -104,7 +112,7 @@ class Processes(Engine):
     @property
     def where(self) -> str:
         """On this machine."""
-        return f"{self._batches} process{'es' * (self._batches > 1)} on this machine"
+        return in_processes(self._batches)
 
     def place(self, summonses: Sequence[Summons], _: Load) -> None:
         """Start processes that have nothing of ours but summonses."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -30,7 +30,8 @@ class Summons:
     """What it listens on, for the other workers of its group."""
     advertise: str
     """The host under which they reach it; nothing: the name of the machine that it is on."""
-    ports: tuple[int, int] | None
+    ports: Sequence[int] | None
+    """The first and the last port that it may listen on, if not all will do."""
     wait: float
 
     @property

@@ -125,7 +125,7 @@ def _link(summons: Summons, identity: Identity) -> SocketChannel:
     return SocketChannel(summons.name, links)
 
 
-def _listening(host: str, ports: tuple[int, int] | None) -> socket.socket:
+def _listening(host: str, ports: Sequence[int] | None) -> socket.socket:
     """Return a socket that listens on any port that we may use."""
     if ports is None:
         return listen(host)

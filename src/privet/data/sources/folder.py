@@ -66,12 +66,13 @@ def _refuse_some_of_many(names: Sequence[str]) -> None:
         raise DataError(
             f"there are files of {counts} in one folder, by their names: keep those of one table"
         )
-    here = set(names)
-    for count in said:
-        beyond = sorted(name for name in here - set(numbered(count)) if _ONE_OF.fullmatch(name))
-        if beyond:
-            raise DataError(f"{beyond[0]!r} is none of {count} files: remove it")
-    missing = [name for count in said for name in numbered(count) if name not in here]
+    if not said:
+        return
+    here, wanted = set(names), numbered(said[0])
+    for name in sorted(here - set(wanted)):
+        if _ONE_OF.fullmatch(name):
+            raise DataError(f"{name!r} is none of {said[0]} files: remove it")
+    missing = [name for name in wanted if name not in here]
     if missing:
         are = "is" if len(missing) == 1 else "are"
         raise DataError(

@@ -45,4 +45,4 @@ def test_the_list_is_in_reading_order() -> None:
 
 def test_files_fit_in_a_head() -> None:
     lengths = {m: len((PACKAGE / m).read_text().splitlines()) for m in _modules()}
-    assert {m: n for m, n in lengths.items() if n > 300} == {}
+    assert {m: n for m, n in lengths.items() if n > 600} == {}

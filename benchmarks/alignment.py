@@ -24,8 +24,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from privet.laboratory.local_federation import LocalFederation
-from privet.runtime.roles import DEALER
+from privet.experiments.local_federation import LocalFederation
+from privet.runtime.run import DEALER
 
 
 def write_ids(path: Path, number: int, rows: int, common: int) -> None:

@@ -30,19 +30,19 @@ import numpy as np
 from tests.privacy.mutants.run import load
 from tests.privacy.stage import run_threads
 
-from privet.arithmetic.bit_planes import packed_length, unpack_bits
 from privet.arithmetic.rings import BITS, Z36, Ring, RingArray
 from privet.arithmetic.shares import Share
 from privet.arrays import FloatArray
 from privet.boosting.binning import bucket_columns
-from privet.boosting.federation import Federation, PartyData, train
 from privet.boosting.model import Feature
-from privet.runtime.correlations import LiveSource
+from privet.boosting.training import Federation, PartyData, train
+from privet.objectives.regression import OBJECTIVES
+from privet.protocols.paper.gates import packed_length, unpack_bits
+from privet.runtime.correlations.source import LiveSource
 from privet.runtime.party import Party
-from privet.runtime.roles import DEALER, run_dealer
+from privet.runtime.run import DEALER, run_dealer
 from privet.runtime.runtime import Runtime
-from privet.terms.objectives import OBJECTIVES
-from privet.terms.params import Params
+from privet.spec.params import Params
 from privet.transport.memory import memory_channels
 
 ROOT = Path(__file__).parents[1]
@@ -326,7 +326,7 @@ def draw(rows: Sequence[dict[str, Any]]) -> None:
     """Draw every guess with its interval: full marks are the protocols', hollow ones controls."""
     from matplotlib.figure import Figure
 
-    from privet.laboratory.figures import COLOURS, INK, image_of, style
+    from privet.experiments.plots import COLOURS, INK, image_of, style
 
     shown = [
         (row, not name)

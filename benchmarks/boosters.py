@@ -30,8 +30,8 @@ from benchmarks.public_data import load
 from privet import DataSet, Frame, Params
 from privet.arrays import FloatArray
 from privet.data.partition import split_rows
-from privet.laboratory.comparison import interval
-from privet.terms.metrics import by_class
+from privet.experiments.comparison import interval
+from privet.objectives.metrics import by_class
 
 NAME = "boosters"
 CHECKED = {

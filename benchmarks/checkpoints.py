@@ -16,12 +16,12 @@ from typing import TypeVar
 
 import numpy as np
 
-from privet.boosting.federation import TrainingState
 from privet.boosting.model import Feature
-from privet.boosting.part import ModelPart
-from privet.files.checkpoint import Checkpoints
-from privet.files.job import Job
-from privet.files.part_file import PartFile, load_part, save_part
+from privet.boosting.model_part import ModelPart
+from privet.boosting.training import TrainingState
+from privet.config.job import Job
+from privet.storage.checkpoint import Checkpoints
+from privet.storage.model_part import PartFile, load_part, save_part
 
 NAMES = ("bank", "telecom", "shop", "utility")
 N_FEATURES = 8

@@ -25,18 +25,17 @@ import numpy as np
 
 from benchmarks.evidence.kept import Figures, keep, results, where
 from benchmarks.evidence.markdown import table, wrapped
-from privet.boosting.estimate import estimate
-from privet.boosting.federation import Federation
+from privet.boosting.cost_estimate import estimate
 from privet.boosting.model import Feature
 from privet.boosting.preparation import prepare
-from privet.boosting.trainer import PLAIN, train
-from privet.data.encoding import encode
+from privet.boosting.simulation import PLAIN, train
+from privet.boosting.training import Federation
+from privet.data.encoding import encode, settle_label
 from privet.data.frame import Frame
-from privet.data.labels import settle_label
 from privet.data.partition import split_rows
 from privet.data.reader import read_frame
-from privet.terms.cuts import told_cuts
-from privet.terms.params import Params
+from privet.spec.params import Params
+from privet.spec.plan import told_cuts
 
 NAME = "columns"
 ADULT_COLUMNS = [
@@ -137,7 +136,7 @@ def _bytes(adult: Frame) -> list[dict[str, Any]]:
     """Return what trainings on Adult take, by how its columns are prepared and told."""
     from dataclasses import replace
 
-    from privet.data.kinds import Content, Kind
+    from privet.spec.column_types import Content, Kind
 
     hot = Kind.parse("one-hot")
     one_hot = replace(

@@ -25,9 +25,9 @@ from benchmarks.evidence.kept import Figures, keep, results, where
 from benchmarks.evidence.markdown import table, wrapped
 from benchmarks.evidence.rows import PAPER
 from benchmarks.options import BASE, PARTIES, PROTOCOL, Task, task_of
-from privet.boosting.estimate import estimate
-from privet.boosting.part import join
-from privet.boosting.trainer import Federated, train, train_federated
+from privet.boosting.cost_estimate import estimate
+from privet.boosting.model_part import join
+from privet.boosting.simulation import Federated, train, train_federated
 
 NAME = "dealers"
 NETWORK = "1,1000"

@@ -13,9 +13,9 @@ from functools import partial
 import numpy as np
 
 from privet.arithmetic.rings import Z64, signed
-from privet.runtime.launcher import simulate
+from privet.protocols.paper.algorithms import FIXED, reciprocal
+from privet.runtime.local.launcher import simulate
 from privet.runtime.runtime import Runtime
-from privet.suites.paper.division import FIXED, reciprocal
 
 BITS = (20, 21, 22, 24, 26, 28, 30)
 VALUES = (1.0, 2.0, 4.0, 8.0, 16.0, 64.0, 1024.0, 16512.0, 2.0**20)

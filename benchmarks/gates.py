@@ -20,10 +20,10 @@ import numpy as np
 from privet.arithmetic.prg import Place, Prg, fresh_seed
 from privet.arithmetic.rings import Z64
 from privet.arithmetic.shares import Share
+from privet.gates.arithmetic import truncate
 from privet.gates.beaver import multiply
-from privet.gates.bits import less
-from privet.gates.truncate import truncate
-from privet.runtime.launcher import simulate
+from privet.protocols.paper.gates import less
+from privet.runtime.local.launcher import simulate
 from privet.runtime.party import Party
 from privet.runtime.runtime import Runtime
 

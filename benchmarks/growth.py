@@ -138,7 +138,7 @@ def main() -> int:
 def draw(path: Path, figures: Figures) -> None:
     """Draw rounds, traffic and seconds by every quantity, for both protocols."""
     from benchmarks.evidence.figures import line, panels, save
-    from privet.laboratory.figures import count_on, style
+    from privet.experiments.plots import count_on, style
 
     shown: tuple[tuple[str, str, str, float], ...] = (
         ("counted", "rounds", "rounds", 1),

@@ -32,9 +32,9 @@ import pyarrow.parquet as pq
 from benchmarks.evidence.kept import Figures, keep, results, where
 from benchmarks.evidence.markdown import table, wrapped
 from benchmarks.processes import workers_of
-from privet.boosting.part import join
-from privet.files.part_file import load_part
-from privet.laboratory.local_federation import LocalFederation
+from privet.boosting.model_part import join
+from privet.experiments.local_federation import LocalFederation
+from privet.storage.model_part import load_part
 
 NAME = "heads"
 ROWS, FEATURES, SHARDS = 1_000_000, 50, [1, 2]

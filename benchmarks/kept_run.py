@@ -25,13 +25,13 @@ os.environ["PYTHONPATH"] = os.pathsep.join((sys.argv[1], str(Path(__file__).pare
 
 from privet.arithmetic.prg import fresh_seed
 from privet.boosting.binning import bucket_columns
-from privet.boosting.federation import Federation, Keeping, PartyData, train
 from privet.boosting.model import Feature
-from privet.boosting.trainer import cut_counts
-from privet.gates.indicators import Shelf
-from privet.runtime.launcher import simulate
-from privet.terms.params import Params
-from privet.terms.plan import Plan
+from privet.boosting.simulation import cut_counts
+from privet.boosting.training import Federation, Keeping, PartyData, train
+from privet.gates.masked.indicators import Shelf
+from privet.runtime.local.launcher import simulate
+from privet.spec.params import Params
+from privet.spec.plan import Plan
 
 
 class Folder(Shelf):

@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 import sys
 
-from privet.arithmetic.lattice import ERROR_BITS, SAFE_BITS
+from privet.arithmetic.ring_lwe import ERROR_BITS, SAFE_BITS
 
 _SIEVING = 0.292
 _STANDARD = {2048: 54, 4096: 109}

@@ -40,9 +40,9 @@ def main() -> None:
     import numpy as np
 
     from privet.boosting.binning import bucket_columns
-    from privet.boosting.part import join
-    from privet.boosting.trainer import train, train_federated
-    from privet.terms.params import Params
+    from privet.boosting.model_part import join
+    from privet.boosting.simulation import train, train_federated
+    from privet.spec.params import Params
 
     with np.load(tables) as found:
         columns, label, new = (found[f"{data}_{kind}"] for kind in "xyt")

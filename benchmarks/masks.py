@@ -27,9 +27,9 @@ from benchmarks.options import task_of
 from privet import Params
 from privet.arrays import FloatArray
 from privet.boosting.binning import BucketedColumns, bucket_columns
-from privet.boosting.estimate import Estimate
-from privet.boosting.part import join
-from privet.boosting.trainer import train, train_federated
+from privet.boosting.cost_estimate import Estimate
+from privet.boosting.model_part import join
+from privet.boosting.simulation import train, train_federated
 
 NAME = "masks"
 NETWORK = "loopback"

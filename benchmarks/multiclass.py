@@ -27,7 +27,7 @@ from benchmarks.public_data import load
 from privet import DataSet, Frame, Params
 from privet.arrays import FloatArray
 from privet.data.partition import PartyFrame, hand_out, split_rows, spread_columns
-from privet.laboratory.experiment import Trained, features, train_on
+from privet.experiments.experiment import Trained, features, train_on
 from privet.runtime.opening import USUAL_BYTES
 
 NAME = "multiclass"

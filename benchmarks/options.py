@@ -28,16 +28,16 @@ from benchmarks.evidence.rows import PAPER
 from benchmarks.predicting import count_prediction, predict_timed
 from privet.arrays import FloatArray
 from privet.boosting.binning import BucketedColumns, bucket_columns
-from privet.boosting.estimate import Estimate, estimate
-from privet.boosting.federation import Federation, cuts_of
+from privet.boosting.cost_estimate import Estimate, estimate
 from privet.boosting.model import Feature
-from privet.boosting.trainer import cut_counts, train_federated
+from privet.boosting.simulation import cut_counts, train_federated
+from privet.boosting.training import Federation, cuts_of
 from privet.data.datasets import load_dataset
 from privet.data.partition import split_columns, split_rows
-from privet.runtime.counter import Cost
-from privet.runtime.meter import Meter
-from privet.terms.params import Params
-from privet.terms.plan import ExplainBy
+from privet.runtime.accounting import Meter
+from privet.runtime.cost import Cost
+from privet.spec.params import Params
+from privet.spec.plan import ExplainBy
 
 NAME = "options"
 DATA = ("california", "credit")

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from privet.boosting.binning import bucket_columns
-from privet.boosting.trainer import train_federated
+from privet.boosting.simulation import train_federated
 from privet.data.datasets import load_dataset
 from privet.data.partition import split_columns, split_rows
-from privet.runtime.meter import Meter, Traffic
-from privet.terms.params import Params
+from privet.runtime.accounting import Meter, Traffic
+from privet.spec.params import Params
 
 PARTIES = 4
 BUCKETS = 32

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 from benchmarks.evidence.processor import simulate_timed
 from privet.arrays import FloatArray
-from privet.boosting.federation import Federation
-from privet.boosting.inference import Query, answer, tell_unit
-from privet.boosting.part import ModelPart
-from privet.runtime.counter import Cost, Counter
-from privet.runtime.launcher import Outcome
+from privet.boosting.model_part import ModelPart
+from privet.boosting.prediction import Query, answer, tell_unit
+from privet.boosting.training import Federation
+from privet.runtime.cost import Cost, Counter
+from privet.runtime.local.launcher import Outcome
 from privet.runtime.runtime import Runtime
-from privet.terms.plan import ExplainBy
+from privet.spec.plan import ExplainBy
 
 
 @dataclass(frozen=True)

@@ -35,10 +35,10 @@ import numpy as np
 from benchmarks.evidence.kept import Figures, keep, results, where
 from benchmarks.evidence.markdown import table, wrapped
 from benchmarks.shards import DEPTH, PARTIES, columns_of, prepare, run
-from privet.boosting.estimate import count, estimate
-from privet.boosting.federation import Federation
+from privet.boosting.cost_estimate import count, estimate
 from privet.boosting.model import Feature
-from privet.terms.params import Params
+from privet.boosting.training import Federation
+from privet.spec.params import Params
 
 NAME = "profile_rows"
 SIZES = ["20000x20", "20000x100", "200000x20", "200000x100", "1000000x20"]

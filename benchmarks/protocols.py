@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from privet import Experiment, Params, Report, load_dataset, run
 from privet.boosting.binning import bucket_columns
-from privet.boosting.trainer import train_federated
+from privet.boosting.simulation import train_federated
 from privet.data.partition import split_columns, split_rows
 
 PARTIES = 4

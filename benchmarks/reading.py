@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 
 from privet.data.reader import read_frame
 from privet.data.sources.open import open_source
-from privet.runtime.roles import peak_rss_mb
+from privet.runtime.run import peak_rss_mb
 
 WRITTEN_AT_ONCE = 500_000
 

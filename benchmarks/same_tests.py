@@ -30,7 +30,7 @@ from privet.arrays import BucketArray, FloatArray
 from privet.boosting.binning import bucket_columns
 from privet.boosting.model import Model
 from privet.boosting.reference import bucket_sums, candidate_scores, summable
-from privet.boosting.trainer import train
+from privet.boosting.simulation import train
 from privet.data.partition import split_columns, split_rows
 
 NAME = "same-tests"

@@ -35,7 +35,7 @@ from privet.arrays import FloatArray, IndexArray
 from privet.boosting.binning import BucketedColumns, bucket_columns
 from privet.boosting.reference import best_test, bucket_sums, summable
 from privet.data.partition import split_columns, split_rows
-from privet.laboratory import costs
+from privet.experiments import experiment
 
 PARTIES = 4
 NAME = "secretflow"
@@ -147,10 +147,10 @@ def _ours(
         assert len(seconds) == PARTIES + 1
         meters = federated.outcome.meters
         traffic, rounds = (
-            costs.traffic(federated.outcome),
-            costs.rounds(meters[0], count * params.depth),
+            experiment.traffic(federated.outcome),
+            experiment.rounds(meters[0], count * params.depth),
         )
-        online = costs.seconds(federated.outcome, 0.0).online
+        online = experiment.seconds(federated.outcome, 0.0).online
         found.append(
             {
                 "processor_seconds": sum(seconds),

@@ -28,14 +28,14 @@ from typing import NamedTuple
 
 import numpy as np
 
+from privet.config.job import Job
+from privet.config.members import parse_address
 from privet.data.datasets import load_dataset
 from privet.data.partition import split_rows
 from privet.data.reader import read_frame
-from privet.files.contacts import parse_address
-from privet.files.job import Job
-from privet.laboratory.local_federation import LocalFederation
-from privet.transport.emulator import Link, Route, emulate
-from privet.transport.mesh import listen
+from privet.experiments.local_federation import LocalFederation
+from privet.runtime.local.network import Link, Route, emulate
+from privet.transport.rendezvous import listen
 
 DELAYS = {"loopback": None, "5ms": 0.005}
 COLUMNS = (

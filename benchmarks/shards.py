@@ -30,12 +30,12 @@ import pyarrow.parquet as pq
 from benchmarks.evidence.kept import Figures, keep, results, where
 from benchmarks.evidence.markdown import table, wrapped
 from privet.arrays import FloatArray
-from privet.boosting.part import join
-from privet.boosting.trainer import train
-from privet.files.part_file import load_part
-from privet.laboratory.local_federation import LocalFederation
-from privet.runtime.local_processes import TUNED
-from privet.terms.params import Params
+from privet.boosting.model_part import join
+from privet.boosting.simulation import train
+from privet.experiments.local_federation import LocalFederation
+from privet.runtime.local.launcher import TUNED
+from privet.spec.params import Params
+from privet.storage.model_part import load_part
 
 NAME = "shards"
 ROWS, SHARDS = 200_000, [1, 2, 4]

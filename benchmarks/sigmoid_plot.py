@@ -14,7 +14,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from privet.arrays import FloatArray
-from privet.laboratory.figures import COLOURS, INK, image_of, legend_above, style
+from privet.experiments.plots import COLOURS, INK, image_of, legend_above, style
 
 FIGURE = Path(__file__).parents[1] / "docs" / "figures" / "sigmoid.svg"
 

@@ -41,12 +41,11 @@ from benchmarks.evidence.kept import Figures, keep, read, results
 from benchmarks.evidence.markdown import table, wrapped
 from benchmarks.evidence.measure import environment
 from privet.arrays import FloatArray
-from privet.boosting.part import join
+from privet.boosting.model_part import join
 from privet.data.datasets import load_dataset
 from privet.data.partition import split_rows
-from privet.files.part_file import load_part
-from privet.laboratory.local_federation import LocalFederation
-from privet.laboratory.ports import free_ports
+from privet.experiments.local_federation import LocalFederation, free_ports
+from privet.storage.model_part import load_part
 
 NAME = "soak"
 BACK_WITHIN = 10.0

@@ -23,8 +23,8 @@ from privet import Experiment, run
 from privet.arithmetic.rings import signed
 from privet.arithmetic.shares import Share
 from privet.arrays import FloatArray
-from privet.suites.masked.cuts import Cuts
-from privet.suites.masked.samples import Sums
+from privet.protocols.masked.rows import Sums
+from privet.protocols.masked.split_search import Cuts
 
 SIZES = {"california": (50, 5), "credit": (10, 4), "breast-cancer": (10, 3)}
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from manual.markdown import table
-from privet.cli.commands import COMMANDS, load
+from privet.cli.app import COMMANDS, load
 
 
 def page() -> Iterator[str]:

@@ -15,7 +15,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from manual.markdown import table
-from privet.config import Config
+from privet.schema import Config
 
 _KINDS = {
     str: "text",

@@ -6,12 +6,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from manual.markdown import table
-from privet.data.description import DataDescription
-from privet.data.encoder import Encoder
-from privet.data.kinds import Kind
-from privet.files.endpoint import Endpoint
-from privet.web.asked import Reader
-from privet.web.openapi import document
+from privet.config.party import Endpoint
+from privet.config.table import DataDescription
+from privet.data.encoding import Encoder
+from privet.spec.column_types import Kind
+from privet.web.schema import Reader, document
 
 
 def page() -> Iterator[str]:

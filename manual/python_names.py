@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 import privet
 from manual.fields import keys
-from privet.estimator.base import FederatedEstimator
+from privet.estimators.base import FederatedEstimator
 
 _ELSEWHERE = {
     "Params": "[job.toml](job.md#params)",

@@ -15,21 +15,17 @@ from manual import commands, http, python_names
 from manual.fields import Titles, section
 from manual.markdown import table, wrapped
 from privet import errors
-from privet.data.description import DataDescription
-from privet.federation import party_report
-from privet.federation.party_report import PartyReport
-from privet.files import job, party_file
-from privet.files.cluster import Cluster
-from privet.files.contacts import Contact, Participant
-from privet.files.dealers import DealerContact
-from privet.files.endpoint import Endpoint
-from privet.files.id_terms import IdTerms
-from privet.files.job import Job
-from privet.files.party_file import OwnDealer, PartyFile
-from privet.laboratory import comparison, report
-from privet.laboratory.comparison import Comparison
-from privet.laboratory.report import Report
-from privet.terms.params import Params
+from privet.config import job, party
+from privet.config.job import IdTerms, Job
+from privet.config.members import Contact, DealerContact, Participant
+from privet.config.party import Cluster, Endpoint, OwnDealer, PartyFile
+from privet.config.table import DataDescription
+from privet.experiments import comparison, report
+from privet.experiments.comparison import Comparison
+from privet.experiments.report import Report
+from privet.federation.monitoring import report as party_report
+from privet.federation.monitoring.report import PartyReport
+from privet.spec.params import Params
 
 FOLDER = Path(__file__).parents[1] / "docs" / "reference"
 _NOTE = "<!-- Written from the code by `python -m manual`. Change the code, not this page. -->\n"
@@ -66,7 +62,7 @@ def _job() -> Iterator[str]:
 
 def _party() -> Iterator[str]:
     yield "# party.toml\n"
-    yield from _documented(party_file)
+    yield from _documented(party)
     titles: Titles = {
         PartyFile: "The participant",
         DataDescription: "`[data]`",

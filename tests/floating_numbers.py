@@ -11,13 +11,13 @@ from fractions import Fraction
 
 import numpy as np
 
-from privet.arithmetic.exact import nearest
+from privet.arithmetic.fixed_point import nearest
 from privet.cli.app import main
-from privet.gates import sigmoid_series
-from privet.gates.reciprocal_series import FACTOR_BITS, HIGH, LOW
-from privet.gates.series import Series
-from privet.suites.masked import reciprocal as reciprocals
-from privet.suites.masked import suite
+from privet.gates.masked import functions
+from privet.gates.masked.fourier import Series
+from privet.gates.masked.functions import FACTOR_BITS, HIGH, LOW
+from privet.protocols.masked import leaves as reciprocals
+from privet.protocols.masked import protocol
 
 
 def reciprocal(ratio: int, period: Fraction) -> Series:
@@ -35,7 +35,7 @@ def reciprocal(ratio: int, period: Fraction) -> Series:
 
 def coefficients() -> tuple[tuple[int, ...], tuple[int, ...]]:
     x = np.linspace(-16, 16, 8001)
-    w = (2 * np.arange(sigmoid_series.HARMONICS) + 1) * 2 * np.pi / 64
+    w = (2 * np.arange(functions.HARMONICS) + 1) * 2 * np.pi / 64
     sigmoid = 1 / (1 + np.exp(-x))
     series = np.concatenate([np.sin(np.outer(x, w)), w * np.cos(np.outer(x, w))])
     target = np.concatenate([sigmoid - 0.5, sigmoid * (1 - sigmoid)])
@@ -48,9 +48,9 @@ def coefficients() -> tuple[tuple[int, ...], tuple[int, ...]]:
 if __name__ == "__main__":
     for module, name, function in (
         (reciprocals, "reciprocal_series", reciprocal),
-        (suite, "reciprocal_series", reciprocal),
-        (sigmoid_series, "coefficients", coefficients),
-        (suite, "coefficients", coefficients),
+        (protocol, "reciprocal_series", reciprocal),
+        (functions, "coefficients", coefficients),
+        (protocol, "coefficients", coefficients),
     ):
         setattr(module, name, function)
     main()

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from privet.data.datasets import load_dataset
 from privet.data.partition import split_rows
-from privet.laboratory.local_federation import LocalFederation
-from privet.runtime.local_processes import TUNED
+from privet.experiments.local_federation import LocalFederation
+from privet.runtime.local.launcher import TUNED
 
 ENVIRONMENT = {**TUNED, **os.environ}
 

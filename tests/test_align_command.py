@@ -7,9 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from privet.files.job import Job
-from privet.laboratory.local_federation import LocalFederation
-from privet.runtime.roles import DEALER
+from privet.config.job import Job
+from privet.experiments.local_federation import LocalFederation
+from privet.runtime.run import DEALER
 from tests.federation.harness import NAMES, align, change, model_of, prepare
 from tests.federation.test_alignment import plain_model
 from tests.federation.test_training import same_tests

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from privet.files.audit import AuditLog
-from privet.files.job import Job
+from privet.config.job import Job
+from privet.storage.journal import AuditLog
 from tests.federation.harness import change, prepare
 from tests.test_cli import privet
 

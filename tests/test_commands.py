@@ -16,8 +16,7 @@ import pytest
 import typer
 from rich.text import Text
 
-from privet.cli.app import app
-from privet.cli.commands import COMMANDS, load
+from privet.cli.app import COMMANDS, app, load
 
 HEAVY = ("numpy", "sklearn", "scipy", "pyarrow", "cryptography")
 BIN = Path(sys.executable).parent

@@ -10,7 +10,7 @@ import pytest
 import typer
 
 from privet.cli.console import telling
-from privet.federation.events import Event, Waiting
+from privet.federation.monitoring.events import Event, Waiting
 
 
 class Pieces(io.StringIO):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from privet.errors import DataError, PeerLostError, UnavailableError
-from privet.federation.session import Seat
+from privet.federation.session.session import Seat
 from tests.federation.harness import prepare
 from tests.test_cli import exit_code
 
@@ -26,8 +26,8 @@ class Sessions:
         self.pauses: list[float] = []
         self.steps: list[Step] = []
         self._patched = monkeypatch
-        monkeypatch.setattr("privet.federation.healing.time.sleep", self.pauses.append)
-        monkeypatch.setattr("privet.federation.session._tell_others", lambda *_: ([], []))
+        monkeypatch.setattr("privet.federation.session.retry.time.sleep", self.pauses.append)
+        monkeypatch.setattr("privet.federation.session.session._tell_others", lambda *_: ([], []))
         monkeypatch.setattr("privet.cli.dealer.deal", self._deal)
 
     def _deal(self, seat: Seat, _: object) -> float:

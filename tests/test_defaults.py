@@ -10,10 +10,9 @@ import typer
 
 import privet
 from privet import Experiment, Frame, PrivetClassifier, PrivetRegressor
-from privet.cli.app import app
-from privet.cli.commands import load
+from privet.cli.app import app, load
 from privet.data.partition import split_rows
-from privet.terms.params import hyper_parameters
+from privet.spec.params import hyper_parameters
 
 
 def _option(name: str) -> Any:

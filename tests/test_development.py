@@ -14,10 +14,10 @@ import pytest
 
 from privet import Experiment, ParameterError, run, simulate
 from privet.arithmetic.rings import Z64
-from privet.boosting.federation import SUITES
-from privet.runtime.counter import cost_of
+from privet.boosting.training import SUITES
+from privet.objectives.regression import OBJECTIVES
+from privet.runtime.cost import cost_of
 from privet.runtime.runtime import Runtime
-from privet.terms.objectives import OBJECTIVES
 from tests.runtime.harness import check_count, play
 
 PAGE = Path(__file__).parents[1] / "docs" / "development.md"
@@ -25,20 +25,21 @@ IMPORTS = {
     "gate": """
 from privet.arithmetic.shares import Share
 from privet.gates.gate import Gate
-from privet.runtime.counter import Counter
-from privet.runtime.dealer import Dealer
+from privet.runtime.cost import Counter
+from privet.runtime.correlations.dealer import Dealer
 from privet.runtime.party import Party
-from privet.runtime.recipes import Product
+from privet.runtime.correlations.correlation import Product
 """,
     "objective": """
 from privet.arrays import FloatArray
-from privet.terms.objectives import OBJECTIVES, Classification
+from privet.objectives.regression import OBJECTIVES
+from privet.objectives.classification import Classification
 """,
     "suite": """
-from privet.boosting.federation import SUITES
+from privet.boosting.training import SUITES
 from privet.errors import ParameterError
-from privet.suites.masked.suite import MaskedSuite
-from privet.terms.plan import Plan
+from privet.protocols.masked.protocol import MaskedSuite
+from privet.spec.plan import Plan
 """,
 }
 

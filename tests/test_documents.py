@@ -18,7 +18,7 @@ from manual.reference import FOLDER, pages
 
 from privet import load_dataset
 from privet.data.partition import split_rows
-from privet.laboratory.local_federation import LocalFederation
+from privet.experiments.local_federation import LocalFederation
 
 ROOT = Path(__file__).parents[1]
 WRITTEN = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "deploy/README.md"])

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import privet
 from privet import InputError, PrivetError, errors
-from privet.federation.events import last_words
-from privet.runtime.roles import DEALER
+from privet.federation.monitoring.events import last_words
+from privet.runtime.run import DEALER
 
 ROOT = Path(__file__).parent.parent
 

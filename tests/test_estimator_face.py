@@ -29,9 +29,9 @@ from privet import (
     load_model,
     save_model,
 )
-from privet.estimator.parameters import seed_of
-from privet.estimator.progress import ProgressBar
-from privet.files import model_file
+from privet.estimators.base import seed_of
+from privet.estimators.report import ProgressBar
+from privet.storage import model as model_file
 
 
 @pytest.fixture(scope="module")
@@ -201,7 +201,7 @@ class Terminal(io.StringIO):
 def test_progress_in_a_terminal_and_in_a_log(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal, log = Terminal(), io.StringIO()
     now = [0.0]
-    monkeypatch.setattr("privet.estimator.progress.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("privet.estimators.report.time.monotonic", lambda: now[0])
     bars = [ProgressBar(40, stream) for stream in (terminal, log)]
     for done in range(1, 41):
         now[0] += 2

@@ -11,8 +11,8 @@ import pytest
 from privet import ParameterError, PrivetClassifier, PrivetRegressor, load_model, save_model
 from privet.arrays import FloatArray
 from privet.boosting.binning import bucket_columns
-from privet.boosting.trainer import train_federated, train_watched
-from privet.terms.params import Params
+from privet.boosting.simulation import train_federated, train_watched
+from privet.spec.params import Params
 
 N = 240
 ESTIMATORS = [PrivetClassifier, PrivetRegressor]

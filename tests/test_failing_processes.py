@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
+from privet.config.job import Job
+from privet.config.members import parse_address
 from privet.errors import UnavailableError
-from privet.federation.agreement import Statement
-from privet.files.contacts import parse_address
-from privet.files.job import Job
-from privet.laboratory.local_federation import LocalFederation
-from privet.transport.mesh import listen
-from privet.transport.messages import send
+from privet.experiments.local_federation import LocalFederation
+from privet.federation.session.agreement import Statement
+from privet.transport.channel import send
+from privet.transport.rendezvous import listen
 from privet.transport.sockets import SocketChannel
 from tests.federation.by_hand import come, coming
 from tests.federation.harness import change, prepare

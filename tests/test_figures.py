@@ -10,7 +10,7 @@ import pytest
 from benchmarks.evidence import figures
 from benchmarks.evidence.measure import load
 
-from privet.laboratory.figures import COLOURS, INK, count_on, image_of, style
+from privet.experiments.plots import COLOURS, INK, count_on, image_of, style
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "docs" / "results"

@@ -13,7 +13,7 @@ from benchmarks.evidence.kept import read
 from benchmarks.nonsense import section
 
 from privet.errors import PeerLostError, PrivetError
-from privet.transport.link import PeerLink
+from privet.transport.connection import PeerLink
 from privet.transport.sockets import SocketChannel
 from tests.federation.harness import prepare, run
 from tests.fuzz import __main__ as program

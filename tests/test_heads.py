@@ -14,10 +14,10 @@ from benchmarks import heads
 from benchmarks.evidence.kept import read, results
 from benchmarks.processes import workers_of
 
-from privet.boosting.estimate import estimate
-from privet.boosting.federation import Federation
+from privet.boosting.cost_estimate import estimate
 from privet.boosting.model import Feature
-from privet.terms.params import Params
+from privet.boosting.training import Federation
+from privet.spec.params import Params
 
 RUNS = read(results(quick=False) / f"{heads.NAME}.json")["runs"]
 

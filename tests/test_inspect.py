@@ -13,11 +13,11 @@ import pytest
 from typer.testing import CliRunner
 
 from privet import Feature, Model, ModelError, ParameterError, UnavailableError, save_model
-from privet.boosting.view import signs, view_of_model, view_of_part
+from privet.boosting.summary import signs, view_of_model, view_of_part
 from privet.cli.app import app
-from privet.files.part_file import load_part
-from privet.laboratory.local_federation import LocalFederation
-from privet.laboratory.model_plot import plot_model
+from privet.experiments.local_federation import LocalFederation
+from privet.experiments.plots import plot_model
+from privet.storage.model_part import load_part
 from tests.federation.harness import prepare, run
 
 MODEL = Model(

@@ -17,8 +17,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from privet.laboratory.local_federation import NAMES, Ended, LocalFederation
-from privet.runtime.local_processes import TUNED
+from privet.experiments.local_federation import NAMES, Ended, LocalFederation
+from privet.runtime.local.launcher import TUNED
 from tests.federation.harness import model_of, prepare
 from tests.federation.test_training import plain_model, same_tests
 

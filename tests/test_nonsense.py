@@ -14,8 +14,8 @@ import pytest
 
 from privet import save_model
 from privet.cli import app
-from privet.cli.commands import COMMANDS
-from privet.files.audit import AuditLog
+from privet.cli.app import COMMANDS
+from privet.storage.journal import AuditLog
 from tests.federation import harness
 
 LINES = {
@@ -247,7 +247,7 @@ def test_names_that_the_terminal_cannot_show() -> None:
     assert b"Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("module", ["rich.console", "typer", "numpy", "privet.files.job"])
+@pytest.mark.parametrize("module", ["rich.console", "typer", "numpy", "privet.config.job"])
 def test_an_interrupt_while_it_is_imported(module: str) -> None:
     code = f"""
 import sys

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from privet.laboratory.local_federation import LocalFederation
+from privet.experiments.local_federation import LocalFederation
 from tests.federation.harness import NAMES, change, file_of, model_of, prepare, rows
 from tests.federation.test_training import plain_model, same_tests
 from tests.web.asking import post

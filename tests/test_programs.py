@@ -28,9 +28,9 @@ from benchmarks.public_data import load
 
 from privet import Params, load_dataset
 from privet.boosting.binning import bucket_columns
-from privet.boosting.trainer import train
+from privet.boosting.simulation import train
 from privet.data.partition import split_columns
-from privet.runtime.meter import Meter
+from privet.runtime.accounting import Meter
 
 PARAMS = Params(task="classification", tables=2, depth=3, buckets=8, learning_rate=1.0)
 

@@ -17,11 +17,10 @@ from typing import Any
 import pytest
 
 from privet.boosting.model import Model
-from privet.files.audit import AuditLog
-from privet.files.job import Job
-from privet.files.part_file import load_part
-from privet.laboratory.local_federation import LocalFederation
-from privet.laboratory.ports import free_ports
+from privet.config.job import Job
+from privet.experiments.local_federation import LocalFederation, free_ports
+from privet.storage.journal import AuditLog
+from privet.storage.model_part import load_part
 from tests.federation.harness import align, change, model_of, prepare, rows, run
 from tests.federation.test_alignment import count
 from tests.federation.test_three_dealers import played

@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from privet.config.job import Job
+from privet.config.party import PartyFile
 from privet.errors import DataError
-from privet.federation.own import Table
-from privet.files.job import Job
-from privet.files.party_file import PartyFile
-from privet.laboratory.local_federation import LocalFederation
-from privet.runtime.roles import DEALER
+from privet.experiments.local_federation import LocalFederation
+from privet.federation.local_data import Table
+from privet.runtime.run import DEALER
 from tests.federation.harness import NAMES, align, change, model_of, prepare
 from tests.federation.test_alignment import plain_model
 from tests.federation.test_training import same_tests

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from privet.files.lock import Doing, locked
+from privet.filesystem import Doing, locked
 from tests.federation.harness import prepare, run
 from tests.federation.test_three_dealers import played
 from tests.test_failing_processes import PATIENCE, others, started, waiting

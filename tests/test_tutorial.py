@@ -12,11 +12,11 @@ from manual.blocks import LANGUAGES, blocks
 from sklearn.metrics import roc_auc_score
 
 from privet import Model, load_model
-from privet.boosting.part import join
+from privet.boosting.model_part import join
 from privet.data.reader import read_frame
-from privet.files.part_file import load_part
-from privet.laboratory.ports import free_ports
-from privet.runtime.local_processes import TUNED
+from privet.experiments.local_federation import free_ports
+from privet.runtime.local.launcher import TUNED
+from privet.storage.model_part import load_part
 
 TUTORIAL = Path(__file__).parents[1] / "docs" / "tutorial.md"
 

@@ -16,11 +16,11 @@ from typing import NamedTuple
 import pytest
 
 from privet.cli import app
+from privet.config.draft import OpenJob
+from privet.config.job import Job
+from privet.config.party import PartyFile
 from privet.data.reader import read_frame
-from privet.files.job import Job
-from privet.files.open_job import OpenJob
-from privet.files.party_file import PartyFile
-from privet.laboratory.ports import free_ports
+from privet.experiments.local_federation import free_ports
 from tests.newcomers import ENVIRONMENT, start_of, write_tables
 
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from privet.files.open_job import OpenJob
-from privet.files.party_file import PartyFile
+from privet.config.draft import OpenJob
+from privet.config.party import PartyFile
 from tests.newcomers import ENVIRONMENT, start_of, write_tables
 
 

@@ -53,7 +53,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_everything_is_in_it(wheel: Path) -> None:
     assert wheel.name == f"privet-{privet.__version__}-py3-none-any.whl"
     found = {name for name in zipfile.ZipFile(wheel).namelist() if name.startswith("privet/")}
-    paths = [*PACKAGE.rglob("*.py"), *(PACKAGE / "ui" / "page").iterdir()]
+    paths = [*PACKAGE.rglob("*.py"), *(PACKAGE / "dashboard" / "static").iterdir()]
     wanted = {str(path.relative_to(PACKAGE.parent)) for path in paths}
     assert found == wanted | {"privet/py.typed"}
 

@@ -21,12 +21,12 @@ from benchmarks.chaos.trial import Outcome, Trial
 from benchmarks.evidence.kept import Figures, keep, results
 from benchmarks.evidence.markdown import wrapped
 from privet.boosting.binning import bucket_columns
-from privet.boosting.trainer import train
+from privet.boosting.simulation import train
 from privet.data.datasets import load_dataset
 from privet.data.partition import split_rows
-from privet.laboratory.local_federation import LocalFederation
-from privet.runtime.roles import dealer_names
-from privet.terms.params import Params
+from privet.experiments.local_federation import LocalFederation
+from privet.runtime.run import dealer_names
+from privet.spec.params import Params
 
 NAMES = ("bank", "telecom", "shop")
 PARAMS: dict[str, Any] = {"tables": 12, "depth": 3, "buckets": 8, "learning_rate": 1.0}

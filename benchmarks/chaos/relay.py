@@ -9,11 +9,11 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
-from privet.files.contacts import parse_address
-from privet.files.job import Job
-from privet.laboratory.local_federation import LocalFederation
-from privet.transport.greeting import SESSION_BYTES
-from privet.transport.mesh import listen
+from privet.config.job import Job
+from privet.config.members import parse_address
+from privet.experiments.local_federation import LocalFederation
+from privet.transport.handshake import SESSION_BYTES
+from privet.transport.rendezvous import listen
 
 _NAME_AT = len(b"PVHELLO2") + SESSION_BYTES
 """Where in a hello the caller's name begins, after its length in two bytes."""

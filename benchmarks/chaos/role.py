@@ -19,11 +19,10 @@ from pathlib import Path
 # What commands import when they are asked for is here in the process that is copied.
 import privet.cli.app
 import privet.cli.dealer
-import privet.cli.federate  # noqa: F401
+import privet.cli.federation  # noqa: F401
 from benchmarks.processes import workers_of
 from privet.__main__ import main
-from privet.runtime.copies import processes_with
-from privet.runtime.local_processes import TUNED
+from privet.runtime.local.launcher import TUNED, processes_with
 
 _STDOUT, _STDERR = 1, 2
 _ONE_AT_A_TIME = threading.Lock()

@@ -24,12 +24,12 @@ from benchmarks.chaos.strike import (
 )
 from benchmarks.chaos.watched import Watched
 from privet.boosting.model import Model
-from privet.boosting.part import join
+from privet.boosting.model_part import join
+from privet.config.job import Job
 from privet.data.frame import Frame
 from privet.errors import ModelError
-from privet.files.job import Job
-from privet.files.part_file import load_part
-from privet.laboratory.local_federation import LocalFederation
+from privet.experiments.local_federation import LocalFederation
+from privet.storage.model_part import load_part
 
 CLOSE = 1e-3
 """How far leaf values and predictions may be from those in the clear."""

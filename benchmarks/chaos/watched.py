@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from benchmarks.chaos.role import Role
-from privet.laboratory.local_federation import LocalFederation
+from privet.experiments.local_federation import LocalFederation
 
 Said = dict[str, Any]
 

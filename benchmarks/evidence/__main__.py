@@ -14,7 +14,7 @@ from benchmarks.evidence import figures, page
 from benchmarks.evidence.measure import constants, load, measure, save
 from benchmarks.evidence.model import has_time, lies_on_disk, predicted
 from benchmarks.evidence.rows import Row, all_rows
-from privet.boosting.estimate import HIDDEN, REFERENCE
+from privet.boosting.cost_estimate import HIDDEN, REFERENCE
 
 ROOT = Path(__file__).parents[2]
 

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from benchmarks.evidence.measure import load
 from benchmarks.evidence.model import by_paper, has_time, predicted
-from privet.laboratory.figures import (
+from privet.experiments.plots import (
     COLOURS,
     INK,
     count_on,

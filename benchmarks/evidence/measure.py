@@ -18,16 +18,16 @@ from benchmarks.evidence.rows import Row
 from privet import Params, load_dataset
 from privet.arrays import FloatArray
 from privet.boosting.binning import bucket_columns
-from privet.boosting.estimate import Estimate, estimate
-from privet.boosting.federation import Federation
+from privet.boosting.cost_estimate import Estimate, estimate
 from privet.boosting.model import Feature, Model
-from privet.boosting.trainer import Federated, train, train_federated
+from privet.boosting.simulation import Federated, train, train_federated
+from privet.boosting.training import Federation
 from privet.data.datasets import DataSet
 from privet.data.frame import Frame
 from privet.data.partition import split_columns, split_rows
-from privet.laboratory import costs
-from privet.laboratory.experiment import evaluate
-from privet.runtime.network import Network
+from privet.experiments import experiment
+from privet.experiments.experiment import evaluate
+from privet.runtime.local.network import Network
 from privet.version import __version__
 
 Figures = dict[str, Any]
@@ -171,9 +171,9 @@ def _time(row: Row, rows: Frame, params: Params) -> list[Figures]:
 
 def _scaled(row: Row, federated: Federated, wall: float) -> Figures:
     meters = federated.outcome.meters
-    seconds = costs.seconds(federated.outcome, wall)
-    traffic = costs.traffic(federated.outcome)
-    rounds = costs.rounds(meters[0], row.trained * row.depth)
+    seconds = experiment.seconds(federated.outcome, wall)
+    traffic = experiment.traffic(federated.outcome)
+    rounds = experiment.rounds(meters[0], row.trained * row.depth)
     factor = row.tables / row.trained
     setup_rounds = meters[0].total("online", "setup").rounds
     before = wall - seconds.online  # starting, bucketing, setting up

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from privet.boosting.estimate import Estimate, Time, estimate, time_of
-from privet.boosting.federation import Federation
+from privet.boosting.cost_estimate import Estimate, Time, estimate, time_of
 from privet.boosting.model import Feature
-from privet.runtime.network import Network
-from privet.terms.params import Params
+from privet.boosting.training import Federation
+from privet.runtime.local.network import Network
+from privet.spec.params import Params
 
 _IN_MEMORY = 1 << 26
 """Indicator matrices of more elements lie in a file, and are read for every level."""

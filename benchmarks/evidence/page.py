@@ -47,12 +47,15 @@ def _lines(found: dict[str, Rows], folder: str, drawn: Sequence[str], quick: boo
     yield "# Results\n"
     if quick:
         yield (
-            "**Quick mode: at most 1,000 samples and few tables. To see that everything runs; the figures mean nothing beside "
+            "**Quick mode: at most 1,000 samples and few tables. To see that everything runs; the "
+            "figures mean nothing beside "
             "the paper's, whatever the text below says of their sizes.**\n"
         )
     yield (
-        f"Written by `python -m benchmarks.evidence show` from the CSV and JSON files in [{folder}/]({folder}/), which have the command that "
-        "measured each row, the versions, the machine and the date. All participants and the dealer share one machine. What is dated before "
+        "Written by `python -m benchmarks.evidence show` from the CSV and JSON files in "
+        f"[{folder}/]({folder}/), which have the command that "
+        "measured each row, the versions, the machine and the date. All participants and the "
+        "dealer share one machine. What is dated before "
         '"At the limit of the link" is of the protocol before that change, with more rounds and bytes. Figures of services, and of training in '
         "the clear, are in [the researcher's guide](guides/researcher.md#more-figures).\n"
     )
@@ -106,7 +109,8 @@ def _where(rows: Rows) -> str:
 def _accuracy(rows: Rows) -> Iterator[str]:
     yield "## Accuracy (the paper's Table III)\n"
     yield (
-        "On a fifth of the rows, set aside (seed 0), with the paper's T, D and B = 32, l2 = 1, learning rate 1 and scores from 0. CatBoost grows symmetric "
+        "On a fifth of the rows, set aside (seed 0), with the paper's T, D and B = 32, l2 = 1, "
+        "learning rate 1 and scores from 0. CatBoost grows symmetric "
         f"trees with the same parameters and its own borders. {_where(rows)}\n"
     )
     protocols = ("plain", "paper", "masked", "catboost")
@@ -125,9 +129,12 @@ def _accuracy(rows: Rows) -> Iterator[str]:
 def _efficiency(rows: Rows, quick: bool) -> Iterator[str]:
     yield "## Efficiency (the paper's Table IV)\n"
     yield (
-        "Whole trainings with four participants: everything from bucketing to the parts of the model, the start of five processes included. "
-        "`paper` (the network): 5 ms and 100 Mbit/s that all share, the paper's setting; `paper-per-party`: 5 ms and 100 Mbit/s for each "
-        "participant; `lan`: 0.1 ms and 1 Gbit/s. The dealer's traffic does not pass the link: it can be sent before. "
+        "Whole trainings with four participants: everything from bucketing to the parts of the "
+        "model, the start of five processes included. "
+        "`paper` (the network): 5 ms and 100 Mbit/s that all share, the paper's setting; "
+        "`paper-per-party`: 5 ms and 100 Mbit/s for each "
+        "participant; `lan`: 0.1 ms and 1 Gbit/s. The dealer's traffic does not pass the link: it "
+        "can be sent before. "
         f"The protocol `paper` is measured on one table and scaled. {_where(rows)}\n"
     )
     body = []
@@ -193,14 +200,17 @@ _CURVES = (
     (
         "samples",
         "By samples (Fig. 6)",
-        "syn-a, 80 features, D = 2, B = 32, T = 10, at 5 ms and a shared 100 Mbit/s; 3 tables measured and scaled.",
+        "syn-a, 80 features, D = 2, B = 32, T = 10, at 5 ms and a shared 100 Mbit/s; 3 tables "
+        "measured and scaled.",
     ),
     ("features", "By features (Fig. 7)", "syn-a, 10,000 samples, as above."),
     (
         "syn-b",
         "Regression by D, B and T (Fig. 8)",
-        "syn-b, 60 features, at 5 ms and a shared 100 Mbit/s; B = 32, D = 2 and T = 10 where they do not vary; by D and B, 2 tables "
-        "measured and scaled. Most of the time is the link, carrying every feature's masked indicators once.",
+        "syn-b, 60 features, at 5 ms and a shared 100 Mbit/s; B = 32, D = 2 and T = 10 where they "
+        "do not vary; by D and B, 2 tables "
+        "measured and scaled. Most of the time is the link, carrying every feature's masked "
+        "indicators once.",
     ),
     ("syn-c", "Classification by D, B and T (Fig. 9)", "syn-c, 40 features, as above."),
     (
@@ -212,12 +222,14 @@ _CURVES = (
     (
         "wide",
         "Wide data",
-        "1,000 samples, D = 3, T = 10, four participants, at 0.1 ms and 1 Gbit/s; 2 tables measured and scaled.",
+        "1,000 samples, D = 3, T = 10, four participants, at 0.1 ms and 1 Gbit/s; 2 tables "
+        "measured and scaled.",
     ),
     (
         "long",
         "Long data",
-        "4 features, D = 3, T = 10, two participants, at 0.1 ms and 1 Gbit/s; one table measured and scaled.",
+        "4 features, D = 3, T = 10, two participants, at 0.1 ms and 1 Gbit/s; one table measured "
+        "and scaled.",
     ),
 )
 
@@ -225,8 +237,10 @@ _CURVES = (
 def _largest(rows: Rows) -> Iterator[str]:
     largest = max(rows, key=lambda row: int(row["samples"]))
     yield (
-        f"{int(largest['samples']):,} samples took {float(largest['wall_seconds']):.0f} s for one table, and "
-        f"{float(largest['peak_rss_mb']):,.0f} MB in the largest process. Uniform masks stop at 2,097,152 samples, where sums of gradients "
+        f"{int(largest['samples']):,} samples took {float(largest['wall_seconds']):.0f} s for one "
+        "table, and "
+        f"{float(largest['peak_rss_mb']):,.0f} MB in the largest process. Uniform masks stop at "
+        "2,097,152 samples, where sums of gradients "
         'would be left with fewer than 12 fraction bits; lattice masks go on ("Many rows").\n'
     )
 
@@ -234,9 +248,12 @@ def _largest(rows: Rows) -> Iterator[str]:
 def _cost_model(found: dict[str, Rows], folder: str, drawn: Sequence[str]) -> Iterator[str]:
     yield "## The cost model\n"
     yield (
-        "Rounds and bytes follow from the plan of a training, exactly (tests compare them with the meter). Seconds are rounds times the delay, "
-        "bytes over the rate, and computing by constants fitted to the rows at LAN speed (`python -m benchmarks.evidence calibrate`, "
-        "`boosting/estimate.py`), times the number of processes that share a core. `privet estimate` uses the same.\n"
+        "Rounds and bytes follow from the plan of a training, exactly (tests compare them with the "
+        "meter). Seconds are rounds times the delay, "
+        "bytes over the rate, and computing by constants fitted to the rows at LAN speed (`python "
+        "-m benchmarks.evidence calibrate`, "
+        "`boosting/cost_estimate.py`), times the number of processes that share a core. `privet "
+        "estimate` uses the same.\n"
     )
     if "cost-model" in drawn:
         yield f"![Predicted and measured seconds]({folder}/cost-model.svg)\n"
@@ -267,8 +284,8 @@ def _cost_model(found: dict[str, Rows], folder: str, drawn: Sequence[str]) -> It
                 ]
             )
     yield (
-        f"Of {count} rows, {near} are predicted within {100 * _FAR:.0f} percent; rounds and bytes are "
-        f"{'exact in all' if exact else 'NOT exact in all'}. The others:\n"
+        f"Of {count} rows, {near} are predicted within {100 * _FAR:.0f} percent; rounds and bytes "
+        f"are {'exact in all' if exact else 'NOT exact in all'}. The others:\n"
     )
     yield from table(("section", "row", "measured s", "predicted s", "off by", "why"), body)
 
@@ -283,7 +300,10 @@ def _why(row: dict[str, str]) -> str:
     if float(row["wall_seconds"]) < 5:
         return "a run of seconds: starting the processes varies"
     if time.computing > max(time.delays, time.carrying):
-        return "mostly computing, at sizes or with numbers of processes that the constants were not fitted to"
+        return (
+            "mostly computing, at sizes or with numbers of processes that the constants were not "
+            "fitted to"
+        )
     if time.carrying > time.delays:
         return "mostly carrying: how much of computing it hides varies"
     return "mostly delays: processes that share two cores wake up late"

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from privet.boosting import trainer
-from privet.runtime.launcher import Outcome, simulate
-from privet.runtime.roles import Program
+from privet.boosting import simulation
+from privet.runtime.local.launcher import Outcome, simulate
+from privet.runtime.run import Program
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ def simulate_timed(
         return outcome, [float(path.read_text()) for path in Path(folder).iterdir()]
 
 
-def train_timed(*arguments: Any, **options: Any) -> tuple[trainer.Federated, list[float]]:
+def train_timed(*arguments: Any, **options: Any) -> tuple[simulation.Federated, list[float]]:
     """Train as `train_federated` does; return also the processor seconds of every process."""
     seconds: list[float] = []
 
@@ -49,5 +49,5 @@ def train_timed(*arguments: Any, **options: Any) -> tuple[trainer.Federated, lis
         seconds.extend(taken)
         return outcome
 
-    with mock.patch.object(trainer, "simulate", timed):
-        return trainer.train_federated(*arguments, **options), seconds
+    with mock.patch.object(simulation, "simulate", timed):
+        return simulation.train_federated(*arguments, **options), seconds

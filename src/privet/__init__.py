@@ -20,38 +20,37 @@ if TYPE_CHECKING:
     from privet.data.datasets import DATASETS, DataSet, load_dataset
     from privet.data.frame import Frame
     from privet.data.reader import read_frame
-    from privet.estimator import PrivetClassifier, PrivetRegressor
-    from privet.laboratory.comparison import Comparison, compare
-    from privet.laboratory.experiment import Experiment, run
-    from privet.laboratory.report import Report
-    from privet.laboratory.scenario import Scenario
-    from privet.runtime.launcher import Outcome, simulate
-    from privet.saving import load_model, save_model
-    from privet.terms.params import Params
+    from privet.estimators import PrivetClassifier, PrivetRegressor
+    from privet.estimators.persistence import load_model, save_model
+    from privet.experiments.comparison import Comparison, compare
+    from privet.experiments.experiment import Experiment, Scenario, run
+    from privet.experiments.report import Report
+    from privet.runtime.local.launcher import Outcome, simulate
+    from privet.spec.params import Params
 
 # These come when they are first asked for: with them come numpy, scikit-learn, TLS and processes,
 # whose seconds of importing a command that does not need them should not spend.
 _LAZY = {
     "DATASETS": "privet.data.datasets",
-    "Comparison": "privet.laboratory.comparison",
+    "Comparison": "privet.experiments.comparison",
     "DataSet": "privet.data.datasets",
-    "Experiment": "privet.laboratory.experiment",
+    "Experiment": "privet.experiments.experiment",
     "Feature": "privet.boosting.model",
     "Frame": "privet.data.frame",
     "Model": "privet.boosting.model",
-    "Outcome": "privet.runtime.launcher",
-    "Params": "privet.terms.params",
-    "PrivetClassifier": "privet.estimator",
-    "PrivetRegressor": "privet.estimator",
-    "Report": "privet.laboratory.report",
-    "Scenario": "privet.laboratory.scenario",
-    "compare": "privet.laboratory.comparison",
+    "Outcome": "privet.runtime.local.launcher",
+    "Params": "privet.spec.params",
+    "PrivetClassifier": "privet.estimators",
+    "PrivetRegressor": "privet.estimators",
+    "Report": "privet.experiments.report",
+    "Scenario": "privet.experiments.experiment",
+    "compare": "privet.experiments.comparison",
     "load_dataset": "privet.data.datasets",
-    "load_model": "privet.saving",
+    "load_model": "privet.estimators.persistence",
     "read_frame": "privet.data.reader",
-    "run": "privet.laboratory.experiment",
-    "save_model": "privet.saving",
-    "simulate": "privet.runtime.launcher",
+    "run": "privet.experiments.experiment",
+    "save_model": "privet.estimators.persistence",
+    "simulate": "privet.runtime.local.launcher",
 }
 
 __all__ = [

@@ -104,7 +104,7 @@ class PeerError(PrivetError):
 
     exit_code = 7
     doubt: int = 0
-    """How likely the peer only failed because another one did (`transport.link.Doubt`)."""
+    """How likely the peer only failed because another one did (`transport.connection.Doubt`)."""
     called: str | None = None
     """What the peer is called in words, if its name says too little."""
 

@@ -11,25 +11,25 @@ from typing import Any
 import numpy as np
 import pytest
 
-from privet.arithmetic import cores, roomy
-from privet.arithmetic.lattice import Lattice, binomial
+from privet.arithmetic import large_arrays
 from privet.arithmetic.prg import Place, Prg
+from privet.arithmetic.ring_lwe import Lattice, binomial
 from privet.arithmetic.rings import BITS, Z64, integers_modulo
-from privet.gates.indicators import sort_all
+from privet.gates.masked.indicators import sort_all
 
 PLACE = Place("rows", (1,), 2)
-MANY = 3 * cores.LARGE + 5
+MANY = 3 * large_arrays.LARGE + 5
 
 
 def test_blocks_are_all_of_it() -> None:
-    found = np.concatenate([np.arange(10)[where] for where in cores.blocks(10, 3)])
+    found = np.concatenate([np.arange(10)[where] for where in large_arrays.blocks(10, 3)])
     assert found.tolist() == list(range(10))
-    assert cores.blocks(0) == []
+    assert large_arrays.blocks(0) == []
 
 
 def test_work_is_spread_over_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     """If there is enough of it; and what it asks for itself is done where it is."""
-    monkeypatch.setattr(cores, "count_cores", lambda: 4)
+    monkeypatch.setattr(large_arrays, "count_cores", lambda: 4)
     threads: set[str] = set()
     together = threading.Barrier(2, timeout=10)
 
@@ -39,26 +39,26 @@ def test_work_is_spread_over_threads(monkeypatch: pytest.MonkeyPatch) -> None:
         def inner(_: int) -> None:
             threads.add(threading.current_thread().name)
 
-        cores.each(inner, range(3), cores.LARGE)
+        large_arrays.each(inner, range(3), large_arrays.LARGE)
 
-    monkeypatch.setattr(cores, "_pool", cores._pool.__wrapped__)
-    cores.each(work, range(4), cores.LARGE)
+    monkeypatch.setattr(large_arrays, "_pool", large_arrays._pool.__wrapped__)
+    large_arrays.each(work, range(4), large_arrays.LARGE)
     assert len(threads) >= 2
     assert all(name.startswith("rows") for name in threads)
     threads.clear()
-    cores.each(lambda _: threads.add(threading.current_thread().name), range(9), 9)
+    large_arrays.each(lambda _: threads.add(threading.current_thread().name), range(9), 9)
     assert threads == {threading.current_thread().name}
 
 
 def test_what_goes_wrong_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cores, "count_cores", lambda: 2)
+    monkeypatch.setattr(large_arrays, "count_cores", lambda: 2)
 
     def work(item: int) -> None:
         if item == 3:
             raise ValueError("the third one")
 
     with pytest.raises(ValueError, match="the third one"):
-        cores.each(work, range(9), cores.LARGE)
+        large_arrays.each(work, range(9), large_arrays.LARGE)
 
 
 def _add() -> Any:
@@ -98,7 +98,7 @@ def _spread() -> Any:
 def test_any_number_of_cores(body: Callable[[], Any], monkeypatch: pytest.MonkeyPatch) -> None:
     found = []
     for count in (1, 3):
-        monkeypatch.setattr(cores, "count_cores", lambda count=count: count)
+        monkeypatch.setattr(large_arrays, "count_cores", lambda count=count: count)
         found.append(body())
     np.testing.assert_array_equal(*found)
 
@@ -137,7 +137,7 @@ def test_many_features_take_one_file(monkeypatch: pytest.MonkeyPatch) -> None:
     vectors = rng.integers(0, 1 << 63, (2, 1000), dtype=np.uint64)
     counts: list[int] = []
     expected = sums()
-    monkeypatch.setattr(roomy, "IN_MEMORY", 0)
+    monkeypatch.setattr(large_arrays, "IN_MEMORY", 0)
     np.testing.assert_array_equal(sums(), expected)
     assert counts[1] == counts[0] + 1
     assert sort_all({}, []) == {}

@@ -7,8 +7,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from privet.arithmetic import circle
-from privet.arithmetic.exact import (
+from privet.arithmetic.fixed_point import (
     PI,
     ceil_log2,
     floor_log2,
@@ -17,7 +16,8 @@ from privet.arithmetic.exact import (
     sine_cosine,
     sinh,
 )
-from privet.arithmetic.probe import probe
+from privet.federation.session.fingerprint import probe
+from privet.gates.masked import fourier
 
 positive = st.fractions(min_value=Fraction(1, 10**12), max_value=10**12)
 
@@ -45,18 +45,18 @@ def test_decimals_are_right_to_fifty_digits() -> None:
 
 @given(st.lists(st.integers(0, 2**32 - 1), min_size=1, max_size=50))
 def test_sines_and_cosines(angles: list[int]) -> None:
-    sine, cosine = circle.waves(np.array(angles, dtype=np.uint32))
+    sine, cosine = fourier.compute_sin_cos(np.array(angles, dtype=np.uint32))
     for angle, s, c in zip(angles, sine.tolist(), cosine.tolist(), strict=True):
         turn = 2 * np.pi * (angle / 2.0**32)
         # The bound of the module, and what double precision makes of the angle.
-        assert abs(s / 2.0**circle.BITS - np.sin(turn)) < 2.0**-34 + 2.0**-50
-        assert abs(c / 2.0**circle.BITS - np.cos(turn)) < 2.0**-34 + 2.0**-50
+        assert abs(s / 2.0**fourier.BITS - np.sin(turn)) < 2.0**-34 + 2.0**-50
+        assert abs(c / 2.0**fourier.BITS - np.cos(turn)) < 2.0**-34 + 2.0**-50
 
 
 def test_the_circle_s_corners() -> None:
     quarters = np.array([0, 1 << 30, 1 << 31, 3 << 30], dtype=np.uint32)
-    sine, cosine = circle.waves(quarters)
-    one = 1 << circle.BITS
+    sine, cosine = fourier.compute_sin_cos(quarters)
+    one = 1 << fourier.BITS
     assert sine.tolist() == [0, one, 0, -one]
     assert cosine.tolist() == [one, 0, -one, 0]
 

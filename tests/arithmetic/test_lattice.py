@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 import scipy.fft
 
-from privet.arithmetic import cores
-from privet.arithmetic import lattice as module
-from privet.arithmetic.lattice import (
+from privet.arithmetic import large_arrays
+from privet.arithmetic import ring_lwe as module
+from privet.arithmetic.prg import Place, Prg
+from privet.arithmetic.ring_lwe import (
     ERROR_BITS,
     MOST_BITS,
     SAFE_BITS,
@@ -18,7 +19,6 @@ from privet.arithmetic.lattice import (
     degree_for,
     ternary,
 )
-from privet.arithmetic.prg import Place, Prg
 from privet.arithmetic.rings import Z64, integers_modulo, signed
 
 SEED = "07" * 32
@@ -75,8 +75,8 @@ def test_errors(bits: int) -> None:
 
 def test_errors_do_not_depend_on_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = binomial(STREAM, Place("e", (), 0), (2, 1000), Z64)
-    cut = cores.blocks
-    monkeypatch.setattr(cores, "blocks", lambda count, size=77: cut(count, size))
+    cut = large_arrays.blocks
+    monkeypatch.setattr(large_arrays, "blocks", lambda count, size=77: cut(count, size))
     assert (whole == binomial(STREAM, Place("e", (), 0), (2, 1000), Z64)).all()
 
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from privet.arithmetic.limbs import _BITS, _EXACT_ROWS, _LIMBS, LimbMatrix
+from privet.arithmetic.exact_matmul import _BITS, _EXACT_ROWS, _LIMBS, LimbMatrix
 from privet.arithmetic.rings import Z16, Z36
 
 
@@ -36,14 +36,14 @@ def test_large_matrices_are_multiplied_in_blocks(monkeypatch: pytest.MonkeyPatch
     matrix = rng.integers(0, 2**36, (4, 100), dtype=np.uint64)
     x = rng.integers(0, 2**36, (100, 3), dtype=np.uint64)
     whole = limbs(matrix).times((x, Z36))[0]
-    monkeypatch.setattr("privet.arithmetic.limbs._KEPT", 2000)
+    monkeypatch.setattr("privet.arithmetic.exact_matmul._KEPT", 2000)
     assert (limbs(matrix).times((x, Z36))[0] == whole).all()
 
 
 @pytest.mark.parametrize("kept", [1 << 30, 1000])
 def test_a_part_of_a_matrix(kept: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Some rows and columns, wherever the matrix is, in blocks or at once."""
-    monkeypatch.setattr("privet.arithmetic.limbs._KEPT", kept)
+    monkeypatch.setattr("privet.arithmetic.exact_matmul._KEPT", kept)
     rng = np.random.default_rng(0)
     matrix = rng.integers(0, 2**36, (5, 100), dtype=np.uint64)
     rows, columns = np.array([0, 3, 4]), np.flatnonzero(rng.random(100) < 0.6)
@@ -62,7 +62,7 @@ def test_sums_of_limbs_are_exact() -> None:
 
 def test_products_are_exact_beyond_one_block(monkeypatch: pytest.MonkeyPatch) -> None:
     """The largest entries there are, of more rows than are summed as floats at once."""
-    monkeypatch.setattr("privet.arithmetic.limbs._EXACT_ROWS", 16)
+    monkeypatch.setattr("privet.arithmetic.exact_matmul._EXACT_ROWS", 16)
     rng = np.random.default_rng(0)
     for low in (0, 2**36 - 1):
         matrix = rng.integers(low, 2**36, (3, 50), dtype=np.uint64)

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from privet.arithmetic.bit_planes import pack_bits, packed_length, to_planes, unpack_bits
 from privet.arithmetic.rings import (
     BITS,
     Z8,
@@ -19,6 +18,7 @@ from privet.arithmetic.rings import (
     integers_modulo,
     signed,
 )
+from privet.protocols.paper.gates import pack_bits, packed_length, to_planes, unpack_bits
 
 NUMBERS = (Z64, Z32, Z16, Z8)
 RINGS = (*NUMBERS, BITS)

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from privet.arithmetic.packing import decode, encode
 from privet.arithmetic.rings import BITS, Z36, Ring, integers_modulo
-from privet.arithmetic.wire import decode, encode
 
 WIDTHS = range(1, 65)
 LENGTHS = (0, 1, 2, 3, 7, 8, 9, 15, 16, 17, 31, 64, 100, 1001)

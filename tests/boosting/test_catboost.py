@@ -24,7 +24,7 @@ from sklearn.metrics import roc_auc_score, root_mean_squared_error
 from privet import DataSet, Params
 from privet.arrays import FloatArray
 from privet.boosting.binning import bucket_columns, bucket_of
-from privet.boosting.trainer import train
+from privet.boosting.simulation import train
 from privet.data.partition import split_rows
 
 

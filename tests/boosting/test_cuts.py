@@ -9,12 +9,12 @@ import pytest
 
 from privet import DataError, ParameterError, Params
 from privet.boosting.binning import BucketedColumns, bucket_columns
-from privet.boosting.estimate import Estimate, estimate
-from privet.boosting.federation import Federation, cuts_of
+from privet.boosting.cost_estimate import Estimate, estimate
 from privet.boosting.model import Feature
-from privet.boosting.part import join
-from privet.boosting.trainer import train, train_federated
-from privet.terms.cuts import Cuts
+from privet.boosting.model_part import join
+from privet.boosting.simulation import train, train_federated
+from privet.boosting.training import Federation, cuts_of
+from privet.spec.plan import Cuts
 
 N, BUCKETS = 240, 10
 TERMS: tuple[Cuts, ...] = ("exact", "rounded", "hidden")

@@ -9,15 +9,8 @@ from tests.boosting.test_federation import trial, within
 from tests.runtime.harness import measured_steps, play
 
 from privet import Experiment, run
-from privet.boosting.estimate import (
-    DEALERS,
-    HIDDEN,
-    REFERENCE,
-    Estimate,
-    estimate,
-    time_of,
-)
-from privet.runtime.counter import Cost
+from privet.boosting.cost_estimate import DEALERS, HIDDEN, REFERENCE, Estimate, estimate, time_of
+from privet.runtime.cost import Cost
 
 
 @pytest.mark.parametrize("protocol", ["masked", "paper"])

@@ -12,15 +12,15 @@ from tests.boosting.test_outputs import OWNED, bucketed, labelled
 
 from privet import ParameterError, Params
 from privet.arrays import FloatArray
-from privet.boosting.estimate import Estimate
-from privet.boosting.inference import Query, predict, predict_explained, tell_unit
+from privet.boosting.cost_estimate import Estimate
+from privet.boosting.explanation import Explanation, explain
 from privet.boosting.model import Model
-from privet.boosting.part import join
-from privet.boosting.reasons import Explanation, explain
-from privet.boosting.trainer import Federated, train_federated
-from privet.runtime.launcher import simulate
+from privet.boosting.model_part import join
+from privet.boosting.prediction import Query, predict, predict_explained, tell_unit
+from privet.boosting.simulation import Federated, train_federated
+from privet.runtime.local.launcher import simulate
 from privet.runtime.runtime import Runtime
-from privet.terms.plan import ExplainBy
+from privet.spec.plan import ExplainBy
 
 NAMES = ("party0", "party1", "party2")
 

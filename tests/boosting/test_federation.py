@@ -14,21 +14,21 @@ from privet.arithmetic.rings import Z64
 from privet.arithmetic.shares import Share
 from privet.arrays import FloatArray
 from privet.boosting.binning import BucketedColumns, bucket_columns
-from privet.boosting.estimate import count
-from privet.boosting.federation import Federation, PartyData
-from privet.boosting.inference import Query, predict, tell_unit
+from privet.boosting.cost_estimate import count
 from privet.boosting.model import Feature, Model
-from privet.boosting.part import LabelUnit, ModelPart, join
-from privet.boosting.trainer import train, train_federated
-from privet.boosting.trial import Trial
+from privet.boosting.model_part import LabelUnit, ModelPart, join
+from privet.boosting.prediction import Query, predict, tell_unit
+from privet.boosting.simulation import Trial, train, train_federated
+from privet.boosting.training import Federation, PartyData
 from privet.errors import ModelError, ParameterError
-from privet.runtime.counter import Cost, cost_of
-from privet.runtime.launcher import simulate
+from privet.objectives.classification import sigmoid
+from privet.objectives.regression import OBJECTIVES
+from privet.protocols.paper.protocol import best_test
+from privet.runtime.cost import Cost, cost_of
+from privet.runtime.local.launcher import simulate
 from privet.runtime.runtime import Runtime
-from privet.suites.paper.table import best_test
-from privet.terms.objectives import OBJECTIVES, sigmoid
-from privet.terms.params import Params
-from privet.terms.plan import Ownership, Plan
+from privet.spec.params import Params
+from privet.spec.plan import Ownership, Plan
 
 N = 512
 

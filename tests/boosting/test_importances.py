@@ -12,14 +12,14 @@ from tests.boosting.test_federation import N, trial
 from tests.runtime.harness import check_count, measured, play
 
 from privet.arrays import FloatArray
-from privet.boosting.estimate import estimate
-from privet.boosting.federation import Federation, PartyData, train
-from privet.boosting.part import join
-from privet.boosting.reasons import explain
-from privet.boosting.validation import Validated, stand_ins, validate
-from privet.runtime.counter import Cost
+from privet.boosting.cost_estimate import estimate
+from privet.boosting.explanation import explain
+from privet.boosting.model_part import join
+from privet.boosting.prediction import Validated, stand_ins, validate
+from privet.boosting.training import Federation, PartyData, train
+from privet.runtime.cost import Cost
 from privet.runtime.runtime import Runtime
-from privet.terms.plan import ExplainBy, Plan
+from privet.spec.plan import ExplainBy, Plan
 
 V = 100
 

@@ -16,15 +16,14 @@ from hypothesis import strategies as st
 
 from privet import DataError
 from privet.arrays import IndexArray
-from privet.boosting.federation import PartyData
-from privet.boosting.learned import Learned, SameIds, prepare_rows
-from privet.boosting.preparation import Prepared, prepare
-from privet.data.description import DataDescription
+from privet.boosting.preparation import Learned, Prepared, SameIds, prepare, prepare_rows
+from privet.boosting.training import PartyData
+from privet.config.table import DataDescription
 from privet.data.reader import Rules, read_by_column
-from privet.files.learned_record import LearnedRecord
-from privet.terms.params import Params
-from privet.terms.shards import cut_rows
-from privet.terms.validation import rows_in_order
+from privet.spec.params import Params
+from privet.spec.plan import cut_rows
+from privet.spec.sampling import rows_in_order
+from privet.storage.json_records import LearnedRecord
 
 ROWS = 60
 

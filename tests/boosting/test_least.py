@@ -15,15 +15,15 @@ from tests.runtime.harness import check_count, play
 from privet import ParameterError, Params
 from privet.arithmetic.rings import Z64
 from privet.boosting import reference
-from privet.boosting.estimate import Estimate
-from privet.boosting.gains import level_gains
-from privet.boosting.part import join
-from privet.boosting.trainer import train, train_federated
-from privet.gates.masked import mask_one
-from privet.gates.threshold import one, step
-from privet.suites.masked.reciprocal import classify
-from privet.suites.masked.scales import Scales
-from privet.terms.plan import Ownership, Plan
+from privet.boosting.cost_estimate import Estimate
+from privet.boosting.model_part import join
+from privet.boosting.reference import level_gains
+from privet.boosting.simulation import train, train_federated
+from privet.gates.masked.comparison import one, step
+from privet.gates.masked.value import mask_one
+from privet.protocols.masked.leaves import classify
+from privet.protocols.masked.precision.scores import Scales
+from privet.spec.plan import Ownership, Plan
 
 TASKS = ["regression", "classification"]
 

@@ -16,17 +16,16 @@ from privet import ParameterError, Params
 from privet.arithmetic.rings import integers_modulo
 from privet.arrays import FloatArray, IndexArray
 from privet.boosting import reference
-from privet.boosting.estimate import Estimate, count, estimate
-from privet.boosting.federation import Federation
+from privet.boosting.cost_estimate import Estimate, count, estimate
 from privet.boosting.model import Feature, Model
-from privet.boosting.part import join
-from privet.boosting.trainer import train, train_federated
-from privet.gates.masked import mask_one, signed_lift
-from privet.runtime.counter import Cost
-from privet.suites.masked.monotone import RiseScale, in_order
-from privet.suites.masked.scales import Scales
-from privet.terms.monotone import by_feature
-from privet.terms.plan import Ownership, Plan
+from privet.boosting.model_part import join
+from privet.boosting.simulation import train, train_federated
+from privet.boosting.training import Federation
+from privet.gates.masked.value import mask_one, signed_lift
+from privet.protocols.masked.candidates import RiseScale, in_order
+from privet.protocols.masked.precision.scores import Scales
+from privet.runtime.cost import Cost
+from privet.spec.plan import Ownership, Plan, by_feature
 
 TASKS = ["regression", "classification"]
 SIGNS = (1, -1, 0, 0, 1, 0)

@@ -10,15 +10,15 @@ import pytest
 from privet import DataError, ParameterError, Params
 from privet.arrays import FloatArray
 from privet.boosting.binning import BucketedColumns, bucket_columns
-from privet.boosting.estimate import Estimate, estimate
-from privet.boosting.federation import Federation, PartyData
-from privet.boosting.federation import train as train_on_shares
+from privet.boosting.cost_estimate import Estimate, estimate
 from privet.boosting.model import Feature, Model
-from privet.boosting.part import join
-from privet.boosting.trainer import Federated, train, train_federated
-from privet.runtime.launcher import simulate
+from privet.boosting.model_part import join
+from privet.boosting.simulation import Federated, train, train_federated
+from privet.boosting.training import Federation, PartyData
+from privet.boosting.training import train as train_on_shares
+from privet.objectives.classification import sigmoid
+from privet.runtime.local.launcher import simulate
 from privet.runtime.runtime import Runtime
-from privet.terms.objectives import sigmoid
 
 N = 200
 OWNED = (slice(0, 2), slice(2, 4), slice(4, 6))

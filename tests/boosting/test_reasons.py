@@ -14,9 +14,9 @@ import pytest
 from privet import ModelError, Params
 from privet.arrays import FloatArray
 from privet.boosting.binning import BucketedColumns, bucket_columns
+from privet.boosting.explanation import explain
 from privet.boosting.model import Model
-from privet.boosting.reasons import explain
-from privet.boosting.trainer import train
+from privet.boosting.simulation import train
 
 OWNED = (slice(0, 2), slice(2, 4))
 N = 120

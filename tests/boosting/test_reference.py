@@ -17,7 +17,7 @@ from privet.arrays import BucketArray, FloatArray
 from privet.boosting.binning import BucketedColumns, bucket_columns
 from privet.boosting.reference import best_test, bucket_sums, candidate_scores, summable, train
 from privet.data.partition import split_rows
-from privet.terms.objectives import OBJECTIVES
+from privet.objectives.regression import OBJECTIVES
 
 L2 = Params(task="regression", l2=1.0)
 

@@ -15,22 +15,22 @@ from tests.runtime.harness import check_count, play
 from privet import ParameterError, Params
 from privet.arrays import FloatArray
 from privet.boosting.binning import BucketedColumns
-from privet.boosting.estimate import Estimate, count, estimate
-from privet.boosting.federation import Federation
-from privet.boosting.federation import train as train_on_shares
+from privet.boosting.cost_estimate import Estimate, count, estimate
 from privet.boosting.model import Feature
-from privet.boosting.part import LabelUnit, join
-from privet.boosting.trainer import train, train_federated
+from privet.boosting.model_part import LabelUnit, join
+from privet.boosting.simulation import train, train_federated
+from privet.boosting.training import Federation
+from privet.boosting.training import train as train_on_shares
 from privet.errors import ResultError
-from privet.runtime.counter import Cost
-from privet.runtime.launcher import simulate
+from privet.protocols.masked import bounds as residuals
+from privet.protocols.masked.bounds import bounds_of_squares
+from privet.protocols.masked.precision.rows import Units
+from privet.protocols.masked.precision.scores import Scales
+from privet.runtime.cost import Cost
+from privet.runtime.local.launcher import simulate
 from privet.runtime.runtime import Runtime
-from privet.suites.masked import residuals
-from privet.suites.masked.residuals import bounds_of_squares
-from privet.suites.masked.scales import Scales
-from privet.suites.masked.units import Units
-from privet.terms.draws import draw
-from privet.terms.plan import Ownership, Plan
+from privet.spec.plan import Ownership, Plan
+from privet.spec.sampling import draw
 
 TASKS = ["regression", "classification"]
 SHARES = [(0.5, 1.0), (1.0, 0.5), (0.3, 0.5)]

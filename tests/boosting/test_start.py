@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from privet.boosting.binning import bucket_columns
-from privet.boosting.part import join
-from privet.boosting.trainer import train, train_federated
-from privet.terms.params import Params
+from privet.boosting.model_part import join
+from privet.boosting.simulation import train, train_federated
+from privet.spec.params import Params
 
 N = 3000
 

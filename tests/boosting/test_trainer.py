@@ -5,7 +5,7 @@ import pytest
 
 from privet import DataError, ParameterError, Params
 from privet.boosting.binning import bucket_columns
-from privet.boosting.trainer import train
+from privet.boosting.simulation import train
 
 PARAMS = Params(task="regression", tables=1, depth=1, buckets=4)
 LABEL = np.arange(6.0)

@@ -10,18 +10,18 @@ import pytest
 from privet import DataError, ParameterError, Params
 from privet.arrays import FloatArray
 from privet.boosting.binning import BucketedColumns, bucket_columns
-from privet.boosting.estimate import Estimate, estimate
-from privet.boosting.federation import Federation, PartyData
-from privet.boosting.federation import train as train_on_shares
+from privet.boosting.cost_estimate import Estimate, estimate
 from privet.boosting.model import Feature
-from privet.boosting.part import join
-from privet.boosting.trainer import train, train_federated
-from privet.runtime.launcher import simulate
+from privet.boosting.model_part import join
+from privet.boosting.simulation import train, train_federated
+from privet.boosting.training import Federation, PartyData
+from privet.boosting.training import train as train_on_shares
+from privet.protocols.masked.precision.rows import Units
+from privet.protocols.masked.protocol import MaskedSuite
+from privet.runtime.local.launcher import simulate
 from privet.runtime.runtime import Runtime
-from privet.suites.masked.suite import MaskedSuite
-from privet.suites.masked.units import Units
-from privet.terms.plan import Ownership, Plan
-from privet.terms.weights import relative_weights
+from privet.spec.plan import Ownership, Plan
+from privet.spec.sampling import relative_weights
 
 N = 300
 TASKS = [("regression", 2), ("classification", 2), ("classification", 3)]

@@ -16,12 +16,12 @@ from urllib.parse import urlsplit
 import numpy as np
 from PIL import Image
 
-from privet.cli.demo_pages import TERMS
+from privet.cli.dashboard import TERMS
 from privet.data.datasets import load_dataset
 from privet.data.partition import split_rows
-from privet.files.runs import RunFile, run_files
-from privet.laboratory.local_federation import LocalFederation
-from privet.runtime.local_processes import TUNED
+from privet.experiments.local_federation import LocalFederation
+from privet.runtime.local.launcher import TUNED
+from privet.storage.journal import RunFile, run_files
 
 JOB = "rehearsal"
 WIDTH, PHONE = 1280, 390

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from privet.federation.events import Event
-from privet.files.runs import RunRecord
+from privet.federation.monitoring.events import Event
+from privet.storage.journal import RunRecord
 from tests.browser.pages import Shown, page_process, prepare
 
 TABLES, BEFORE = 100, 1000

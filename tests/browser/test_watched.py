@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from privet.boosting.view import view_of_part
-from privet.files.part_file import load_part
-from privet.files.party_file import PartyFile
-from privet.laboratory.local_federation import LocalFederation
+from privet.boosting.summary import view_of_part
+from privet.config.party import PartyFile
+from privet.experiments.local_federation import LocalFederation
+from privet.storage.model_part import load_part
 from tests.browser.pages import PHONE, Shown, numbers_of, page_process, pid_of, prepare, process
 
 pytestmark = pytest.mark.timeout(600)

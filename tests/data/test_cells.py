@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from privet.data.cells import MISSING, Cells
-from privet.data.kinds import Kind
+from privet.data.columns import MISSING, Cells
 from privet.errors import DataError, ParameterError
+from privet.spec.column_types import Kind
 
 NAN = np.nan
 
@@ -140,7 +140,7 @@ def test_one_category_however_it_is_written(alike: list[list[Any]], name: str) -
 def test_endless_categories_are_refused_before_they_fill_the_memory(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("privet.data.cells._MOST_CATEGORIES", 10)
+    monkeypatch.setattr("privet.data.columns._MOST_CATEGORIES", 10)
     with pytest.raises(DataError, match="has 12 categories in its first 12 rows: leave it out"):
         read([f"x{i}" for i in range(12)])
     read([f"x{i % 5}" for i in range(40)])

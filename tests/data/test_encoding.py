@@ -8,12 +8,11 @@ import numpy as np
 import pytest
 
 from privet.boosting.binning import bucket_columns
-from privet.data.cells import Cells
-from privet.data.encoder import Encoder
-from privet.data.encoding import encode, learn
+from privet.data.columns import Cells
+from privet.data.encoding import Encoder, encode, learn
 from privet.data.frame import Frame
-from privet.data.kinds import CATEGORY, NUMBER, Content, Kind
 from privet.errors import DataError
+from privet.spec.column_types import CATEGORY, NUMBER, Content, Kind
 
 NAN = np.nan
 

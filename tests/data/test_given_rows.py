@@ -7,11 +7,11 @@ import math
 import numpy as np
 import pytest
 
-from privet.data.description import DataDescription
-from privet.data.encoder import Encoder
-from privet.data.given_rows import Cell, GivenRows
-from privet.data.kinds import Kind
+from privet.config.table import DataDescription
+from privet.data.encoding import Encoder
+from privet.data.reader import Cell, GivenRows
 from privet.errors import DataError
+from privet.spec.column_types import Kind
 
 NUMBER = Encoder("a", Kind("number"))
 CATEGORY = Encoder("a", Kind("category"), ("3", "true"))

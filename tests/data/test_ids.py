@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from privet.data.ids import Ids, Rule, keys_of
+from privet.data.frame import Ids, Rule, keys_of
 from privet.errors import DataError
 
 

@@ -8,9 +8,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from privet.data.cells import Cells
+from privet.data.columns import Cells
+from privet.data.encoding import settle_label, task_of
 from privet.data.frame import Frame
-from privet.data.labels import settle_label, task_of
 from privet.errors import DataError
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from privet import DataError, Frame, ParameterError
-from privet.data.ids import Ids
+from privet.data.frame import Ids
 from privet.data.partition import (
     Partition,
     PartyFrame,

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from privet import DataError, Frame, ParameterError, read_frame
-from privet.data.description import DataDescription
+from privet.config.table import DataDescription
 from privet.data.encoding import learn
 from privet.data.reader import column_names, read_by_column, read_new_rows, read_table
 

@@ -13,11 +13,11 @@ import pytest
 
 from privet import DataError, Frame, ParameterError
 from privet.arrays import IndexArray
-from privet.data import rewriting
-from privet.data.description import DataDescription
+from privet.config.table import DataDescription
+from privet.data import sharded_table
 from privet.data.reader import column_names, read_new_rows, read_some_rows, read_table
-from privet.data.rewriting import rewrite_table
-from privet.data.sources import source as source_module
+from privet.data.sharded_table import rewrite_table
+from privet.data.sources import base as source_module
 from privet.data.sources.open import open_source
 from privet.errors import UnavailableError
 
@@ -55,7 +55,7 @@ def batches(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     if request.param is not None:
         monkeypatch.setattr(source_module, "_CELLS", 1)
         monkeypatch.setattr(source_module, "_FEWEST_ROWS", request.param)
-        monkeypatch.setattr(rewriting, "_ROWS_IN_A_GROUP", 5)
+        monkeypatch.setattr(sharded_table, "_ROWS_IN_A_GROUP", 5)
 
 
 def typed(tmp_path: Path) -> DataDescription:
@@ -160,7 +160,7 @@ def test_row_groups(tmp_path: Path) -> None:
     for path, rows in zip(sorted((tmp_path / "shards").iterdir()), (26, 27), strict=True):
         metadata = pq.ParquetFile(path).metadata
         groups = [metadata.row_group(g).num_rows for g in range(metadata.num_row_groups)]
-        most = min(rewriting._ROWS_IN_A_GROUP, rows)
+        most = min(sharded_table._ROWS_IN_A_GROUP, rows)
         assert groups == [most] * (rows // most) + [rows % most] * (rows % most > 0)
 
 
@@ -188,7 +188,7 @@ def test_a_table_that_changes_meanwhile(
     tmp_path: Path, counted: int, order: IndexArray | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     described = of_text(tmp_path)
-    monkeypatch.setattr(rewriting, "_count", lambda *_: counted)
+    monkeypatch.setattr(sharded_table, "_count", lambda *_: counted)
     with pytest.raises(DataError, match=r"table.csv: has other rows than a moment ago"):
         rewrite_table(described, tmp_path / "shards", 2, order)
     assert [path.name for path in tmp_path.iterdir()] == ["table.csv"]

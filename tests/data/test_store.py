@@ -15,14 +15,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from privet import UnavailableError
-from privet.arithmetic import roomy as roomy_module
-from privet.arithmetic.roomy import roomy
+from privet.arithmetic import large_arrays as roomy_module
+from privet.arithmetic.large_arrays import roomy
 from privet.boosting.preparation import prepare
-from privet.data import store as store_module
-from privet.data.description import DataDescription
+from privet.config.table import DataDescription
+from privet.data import columns as store_module
+from privet.data.columns import Store, StoredColumn
 from privet.data.reader import read_by_column
-from privet.data.store import Store, StoredColumn
-from privet.terms.params import Params
+from privet.spec.params import Params
 
 ROWS, COLUMNS = 30_000, 24
 

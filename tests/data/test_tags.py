@@ -12,10 +12,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from privet.data import hashing, tags
-from privet.data.hashing import hash_blocks
-from privet.data.ids import Ids
-from privet.data.tags import Tags
+from privet.data import id_hashing
+from privet.data.frame import Ids
+from privet.data.id_hashing import Tags, hash_blocks
 from privet.errors import UnavailableError
 
 KEY = bytes(range(32))
@@ -58,11 +57,11 @@ def test_many_ids_take_several_processes(monkeypatch: pytest.MonkeyPatch) -> Non
         asked.append(processes)
         return [bytes(24 * 50)]
 
-    monkeypatch.setattr(tags, "_PAYS", 50)
-    monkeypatch.setattr(tags, "cores", lambda: 7)
-    monkeypatch.setattr(tags, "hash_blocks", hashed)
+    monkeypatch.setattr(id_hashing, "_PAYS", 50)
+    monkeypatch.setattr(id_hashing, "cores", lambda: 7)
+    monkeypatch.setattr(id_hashing, "hash_blocks", hashed)
     Tags.of(Ids.of(range(50)), KEY)
-    monkeypatch.setattr(tags, "_PAYS", 51)
+    monkeypatch.setattr(id_hashing, "_PAYS", 51)
     Tags.of(Ids.of(range(50)), KEY)
     assert asked == [7, 1]
 
@@ -78,7 +77,7 @@ def test_a_process_that_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
         started.append(popen(*arguments, **options))  # type: ignore[call-overload]
         return started[-1]
 
-    monkeypatch.setattr(hashing.subprocess, "Popen", starting)  # type: ignore[attr-defined]
+    monkeypatch.setattr(id_hashing.subprocess, "Popen", starting)  # type: ignore[attr-defined]
     hashed = hash_blocks(blocks(), KEY, b"test", 2)
     next(hashed)
     for process in started:
@@ -92,7 +91,7 @@ def test_a_script_that_guards_nothing(tmp_path: Path) -> None:
     """Processes that hash do not run it again."""
     script = tmp_path / "script.py"
     script.write_text(
-        "from privet.data.hashing import hash_blocks\n"
+        "from privet.data.id_hashing import hash_blocks\n"
         "print(len(b''.join(hash_blocks([[b'a'], [b'b']] * 3, b'key', b'test', 2))))\n"
     )
     said = subprocess.run([sys.executable, str(script)], capture_output=True, text=True)  # noqa: S603, PLW1510

@@ -6,12 +6,12 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from privet.files.contacts import parse_address
-from privet.files.job import Job
-from privet.laboratory.local_federation import LocalFederation
-from privet.transport.identity import load_identity
-from privet.transport.link import PeerLink
-from privet.transport.mesh import connect, listen
+from privet.config.job import Job
+from privet.config.members import parse_address
+from privet.experiments.local_federation import LocalFederation
+from privet.transport.connection import PeerLink
+from privet.transport.rendezvous import connect, listen
+from privet.transport.tls import load_identity
 
 
 def come(local: LocalFederation, name: str, timeout: float = 60.0) -> dict[str, PeerLink]:

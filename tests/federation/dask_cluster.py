@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from privet.laboratory.ports import free_ports
+from privet.experiments.local_federation import free_ports
 
 _PATIENCE = 60.0
 

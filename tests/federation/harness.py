@@ -13,33 +13,30 @@ import numpy as np
 
 from privet.boosting.binning import bucket_columns
 from privet.boosting.model import Model
-from privet.boosting.part import join
-from privet.boosting.trainer import train
-from privet.data.frame import Frame
-from privet.data.ids import Ids
+from privet.boosting.model_part import join
+from privet.boosting.simulation import train
+from privet.config.job import Job
+from privet.config.party import Cluster, PartyFile
+from privet.data.frame import Frame, Ids
 from privet.data.partition import split_columns
 from privet.data.reader import read_frame
-from privet.federation.ahead import deal_files
-from privet.federation.aligning import align_table
-from privet.federation.dealing import deal
-from privet.federation.dealt_training import numbered_features
-from privet.federation.events import Event, Tell, silent
-from privet.federation.exporting import export_part
-from privet.federation.prediction import load_own_part, predict_batch
-from privet.federation.request_queue import RequestQueue
-from privet.federation.served_model import ServedModel
-from privet.federation.server import Server
-from privet.federation.session import seated
-from privet.federation.shard_rows import Batch
+from privet.experiments.local_federation import LocalFederation
+from privet.federation.cluster.pool import Batch
+from privet.federation.commands import align_table
+from privet.federation.dealer import deal
+from privet.federation.monitoring.events import Event, Tell, silent
+from privet.federation.offline import deal_files, numbered_features
+from privet.federation.prediction.export import export_part
+from privet.federation.prediction.prediction import load_own_part, predict_batch
+from privet.federation.serving.model import ServedModel
+from privet.federation.serving.request_queue import RequestQueue
+from privet.federation.serving.server import Server
+from privet.federation.session.session import seated
 from privet.federation.training import train_part
-from privet.files.cluster import Cluster
-from privet.files.job import Job
-from privet.files.lock import locked
-from privet.files.part_file import load_part
-from privet.files.party_file import PartyFile
-from privet.laboratory.local_federation import LocalFederation
-from privet.runtime.roles import DEALER
-from privet.transport.identity import load_identity
+from privet.filesystem import locked
+from privet.runtime.run import DEALER
+from privet.storage.model_part import load_part
+from privet.transport.tls import load_identity
 
 NAMES = ("bank", "shop")
 N_SAMPLES = 40

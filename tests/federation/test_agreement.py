@@ -10,13 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from privet.config.job import Job
 from privet.errors import DataError, DisagreementError, PeerMisbehavedError
-from privet.federation.agreement import Statement, agree_on_purpose, agree_on_rows
-from privet.federation.holdings import Holding
-from privet.files.job import Job
-from privet.laboratory.local_federation import LocalFederation
+from privet.experiments.local_federation import LocalFederation
+from privet.federation.session.agreement import Holding, Statement, agree_on_purpose, agree_on_rows
+from privet.transport.channel import MAX_BYTES, TAG, receive, send, swap
 from privet.transport.memory import memory_channels
-from privet.transport.messages import MAX_BYTES, TAG, receive, send, swap
 from privet.version import __version__
 from tests.federation.harness import NAMES, change, prepare, run
 
@@ -113,8 +112,8 @@ def test_other_numbers_are_named_on_all_sides(job: Job, monkeypatch: pytest.Monk
         return both
 
     for place, changed, what in (
-        ("privet.suites.masked.suite.coefficients", series, "numbers of the sigmoid"),
-        ("privet.arithmetic.circle.waves", waves, "numbers of this machine's sines"),
+        ("privet.protocols.masked.protocol.coefficients", series, "numbers of the sigmoid"),
+        ("privet.gates.masked.fourier.compute_sin_cos", waves, "numbers of this machine's sines"),
     ):
         with monkeypatch.context() as patch:
             patch.setattr(place, at_shop(locate(place), changed))
@@ -271,7 +270,7 @@ def test_whoever_tells_different_peers_different_numbers(
             content = {**content, "bank": lie}
         return swap(channel, content)
 
-    monkeypatch.setattr("privet.federation.agreement.swap", swapped)
+    monkeypatch.setattr("privet.federation.session.agreement.swap", swapped)
     stated = statement(job, features=["a"]), statement(job, features=["b"])
     found = agreeing(job, *stated, by_the_dealer(job))
     for error in found.values():

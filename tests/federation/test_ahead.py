@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from privet.config.job import Job
 from privet.errors import (
     CorrelationError,
     DisagreementError,
@@ -17,13 +18,11 @@ from privet.errors import (
     PrivetError,
     UnavailableError,
 )
-from privet.federation.ahead import RECORD, deal_files
-from privet.federation.dealt_training import numbered_features, training_program
-from privet.federation.events import Event
-from privet.files.job import Job
-from privet.laboratory.local_federation import LocalFederation
-from privet.runtime.roles import DEALER, bytes_ahead, deal_ahead
-from privet.transport.identity import load_identity
+from privet.experiments.local_federation import LocalFederation
+from privet.federation.monitoring.events import Event
+from privet.federation.offline import RECORD, deal_files, numbered_features, training_program
+from privet.runtime.run import DEALER, bytes_ahead, deal_ahead
+from privet.transport.tls import load_identity
 from tests.federation.harness import (
     N_SAMPLES,
     NAMES,
@@ -181,7 +180,7 @@ def test_a_file_of_another_job(local: LocalFederation, old: str, new: str, compl
 
 
 def test_a_file_of_another_version(local: LocalFederation, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("privet.federation.ahead.__version__", "99.0")
+    monkeypatch.setattr("privet.federation.offline.__version__", "99.0")
     for name, error in complaints(train_ahead(local)).items():
         assert re.search(
             rf"{name}\.correlations: .* the version: .*, and here it is 99\.0", str(error)
@@ -234,7 +233,9 @@ def test_a_dealer_with_other_numbers(
     for name in NAMES:
         file_of(local, name).unlink()
     with monkeypatch.context() as patch:
-        patch.setattr("privet.federation.numbers.probe", lambda: {"sines": "others"})
+        patch.setattr(
+            "privet.federation.session.public_constants.probe", lambda: {"sines": "others"}
+        )
         deal_for(local)
     for name, error in complaints(train_ahead(local)).items():
         assert isinstance(error, CorrelationError)

@@ -15,6 +15,8 @@ from typer.testing import CliRunner
 
 from privet.boosting.model import Model
 from privet.cli.app import app
+from privet.config.job import Job
+from privet.config.party import PartyFile
 from privet.data.reader import read_frame
 from privet.errors import (
     CorrelationError,
@@ -25,14 +27,12 @@ from privet.errors import (
     PeerError,
     PrivetError,
 )
-from privet.federation.aligning import write_ids
-from privet.federation.own import Table
-from privet.files.alignments import Alignment, Alignments
-from privet.files.job import Job
-from privet.files.part_file import load_part
-from privet.files.party_file import PartyFile
-from privet.laboratory.local_federation import LocalFederation
-from privet.runtime.roles import DEALER
+from privet.experiments.local_federation import LocalFederation
+from privet.federation.commands import write_ids
+from privet.federation.local_data import Table
+from privet.runtime.run import DEALER
+from privet.storage.alignment import Alignment, Alignments
+from privet.storage.model_part import load_part
 from tests.federation.harness import (
     NAMES,
     Run,
@@ -470,7 +470,7 @@ def test_whoever_does_not_pad_is_named(tmp_path: Path, monkeypatch: pytest.Monke
     local = prepare(tmp_path, tables=1)
     align(local, padded=50)
     monkeypatch.setattr(
-        "privet.federation.alignment.padding", lambda *_: np.empty(0, dtype=np.uint64)
+        "privet.federation.alignment.psi.padding", lambda *_: np.empty(0, dtype=np.uint64)
     )
     found = run(local, "align")
     assert isinstance(found.errors[DEALER], PeerError)

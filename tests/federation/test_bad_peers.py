@@ -10,18 +10,18 @@ from pathlib import Path
 
 import pytest
 
+from privet.config.job import Job
+from privet.config.members import parse_address
 from privet.errors import PrivetError
-from privet.files.contacts import parse_address
-from privet.files.job import Job
-from privet.laboratory.local_federation import LocalFederation
-from privet.transport import mesh
-from privet.transport.identity import create_identity
+from privet.experiments.local_federation import LocalFederation
+from privet.transport import rendezvous
+from privet.transport.tls import create_identity
 from tests.federation.harness import change, model_of, prepare, run
 
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mesh, "_REFUSED_SECONDS", 0.5)
+    monkeypatch.setattr(rendezvous, "_REFUSED_SECONDS", 0.5)
 
 
 def expect(error: BaseException, code: int, complaint: str) -> None:

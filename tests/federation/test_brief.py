@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from privet.config.job import Job
 from privet.errors import PeerMisbehavedError
-from privet.federation.brief import Brief, receive_rows, send_rows
-from privet.federation.differences import parse
-from privet.files.job import Job
+from privet.federation.cluster.worker import Brief, receive_rows, send_rows
+from privet.federation.session.session import parse
 from privet.transport.memory import memory_channels
 from tests.federation.harness import prepare
 

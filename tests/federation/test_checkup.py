@@ -15,18 +15,17 @@ from pathlib import Path
 
 import pytest
 
-from privet.boosting import estimate
+from privet.boosting import cost_estimate
 from privet.cli import app
-from privet.federation import engines
-from privet.federation.checkup import check_up
-from privet.federation.findings import Finding
-from privet.federation.own import Table
-from privet.files.contacts import parse_address
-from privet.files.job import Job
-from privet.files.lock import locked
-from privet.files.party_file import PartyFile
-from privet.laboratory.local_federation import LocalFederation
-from privet.transport.identity import create_identity
+from privet.config.job import Job
+from privet.config.members import parse_address
+from privet.config.party import PartyFile
+from privet.experiments.local_federation import LocalFederation
+from privet.federation.cluster import executors
+from privet.federation.local_data import Table
+from privet.federation.preflight import Finding, check_up
+from privet.filesystem import locked
+from privet.transport.tls import create_identity
 from tests.federation.harness import change, prepare, run
 from tests.federation.test_bad_peers import new_keys
 
@@ -185,7 +184,7 @@ def test_a_table_that_does_not_fit_among_temporary_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     local = prepare(tmp_path)
-    monkeypatch.setattr(estimate, "IN_MEMORY", 0)
+    monkeypatch.setattr(cost_estimate, "IN_MEMORY", 0)
     have_free(monkeypatch, temporary=9 * 40)
     (found,) = bad(local)
     assert (found.what, found.code) == ("temporary files", 6)
@@ -422,7 +421,7 @@ def test_workers_that_could_not_be(
 ) -> None:
     if "scheduler" in cluster:
         pytest.importorskip("distributed")
-        monkeypatch.setattr(engines, "_REACHING", 1.0)
+        monkeypatch.setattr(executors, "_REACHING", 1.0)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         text = cluster.replace("{port}", str(taken.getsockname()[1]))
         (found,) = with_workers(prepare(tmp_path), text)

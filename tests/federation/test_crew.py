@@ -10,12 +10,12 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 from privet.errors import DataError, PeerError, PeerLostError, PrivetError
-from privet.federation.crew import _first_failure
-from privet.federation.engines import Threads
-from privet.runtime.orders import Head, Worker
-from privet.runtime.roles import HEAD, worker_names
+from privet.federation.cluster.executors import Threads
+from privet.federation.cluster.pool import _first_failure
+from privet.runtime.run import HEAD, worker_names
+from privet.runtime.workers import Head, Worker
+from privet.transport.connection import Doubt, PeerLink
 from privet.transport.frames import name_tag
-from privet.transport.link import Doubt, PeerLink
 from privet.transport.sockets import SocketChannel
 
 NAMES = worker_names(3)

@@ -9,16 +9,16 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from privet.boosting.estimate import estimate
+from privet.boosting.cost_estimate import estimate
 from privet.boosting.model import Feature
 from privet.cli.app import app
+from privet.config.job import Job
 from privet.errors import CorrelationError, DataError, ParameterError
-from privet.federation.ids import compare_ids
-from privet.files.job import Job
-from privet.files.part_file import load_part
-from privet.laboratory.local_federation import LocalFederation
-from privet.runtime.counter import cost_of
-from privet.terms.cuts import Cuts
+from privet.experiments.local_federation import LocalFederation
+from privet.federation.alignment.alignment import compare_ids
+from privet.runtime.cost import cost_of
+from privet.spec.plan import Cuts
+from privet.storage.model_part import load_part
 from tests.federation.harness import NAMES, change, deal_for, model_of, prepare, run
 from tests.federation.test_training import end_after, last_common, plain_model, same_tests
 

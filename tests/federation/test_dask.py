@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from privet.errors import PeerError, UnavailableError
-from privet.federation.events import Event
-from privet.laboratory.local_federation import LocalFederation
+from privet.experiments.local_federation import LocalFederation
+from privet.federation.monitoring.events import Event
 from tests.federation.dask_cluster import DaskCluster
 from tests.federation.harness import change, model_of, run
 from tests.federation.test_shards import prepare

@@ -10,14 +10,14 @@ from typing import Any, cast
 
 import pytest
 
-from privet.federation.engines import Processes
-from privet.federation.shard_rows import no_rows
-from privet.runtime import copies
-from privet.runtime.copies import is_private
+from privet.federation.cluster.executors import Processes
+from privet.federation.cluster.pool import no_rows
+from privet.runtime.local import launcher
+from privet.runtime.local.launcher import is_private
 
 STARTED = """
-from privet.federation.engines import Processes
-from privet.federation.shard_rows import no_rows
+from privet.federation.cluster.executors import Processes
+from privet.federation.cluster.pool import no_rows
 
 with Processes(1, no_rows) as engine:
     print(engine._context.get_start_method())
@@ -61,6 +61,6 @@ def test_versions_whose_server_others_can_reach(monkeypatch: pytest.MonkeyPatch)
     open_to_all = [(3, 10, 0), (3, 10, 8), (3, 11, 0)]
     private = [(3, 10, 9), (3, 10, 14), (3, 11, 1), (3, 12, 0), (3, 14, 2)]
     assert [each for each in open_to_all + private if is_private(each)] == private
-    monkeypatch.setattr(copies, "is_private", lambda _: False)
+    monkeypatch.setattr(launcher, "is_private", lambda _: False)
     with Processes(1, no_rows) as engine:
         assert engine._context.get_start_method() == "spawn"

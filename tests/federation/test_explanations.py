@@ -13,19 +13,19 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from privet.boosting import derivation, reasons
-from privet.boosting.estimate import estimate
-from privet.boosting.reasons import explain
+from privet.boosting import explanation
+from privet.boosting.cost_estimate import estimate
+from privet.boosting.explanation import explain
 from privet.cli.app import app
+from privet.config.job import Job
 from privet.errors import ParameterError, PeerError, PeerMisbehavedError
-from privet.federation.ids import refuse_other_ids
-from privet.federation.prediction import Predictions
-from privet.federation.request_queue import RequestQueue
-from privet.files.job import Job
-from privet.files.part_file import load_part
-from privet.laboratory.local_federation import LocalFederation
-from privet.runtime.counter import Counter
-from privet.terms.objectives import sigmoid
+from privet.experiments.local_federation import LocalFederation
+from privet.federation.alignment.alignment import refuse_other_ids
+from privet.federation.prediction.prediction import Predictions
+from privet.federation.serving.request_queue import RequestQueue
+from privet.objectives.classification import sigmoid
+from privet.runtime.cost import Counter
+from privet.storage.model_part import load_part
 from tests.federation.harness import (
     N_SAMPLES,
     NAMES,
@@ -170,7 +170,7 @@ def test_a_recipient_cannot_have_what_the_job_has_not(
 ) -> None:
     local = prepare(tmp_path)
     run(local, "train").checked()
-    monkeypatch.setattr("privet.federation.prediction.check_asks", lambda *_: None)
+    monkeypatch.setattr("privet.federation.prediction.prediction.check_asks", lambda *_: None)
     found = run(local, "predict", explain=("shop",))
     check_refused(found)
 
@@ -181,17 +181,17 @@ def test_a_training_that_was_cut_short_after_its_last_table(
     """All tables are there, and nothing that explains them: that alone is done again."""
     local = explaining(tmp_path)
     both_there = threading.Barrier(2, timeout=20)
-    original = reasons.pass_shares
+    original = explanation.pass_shares
 
     def ends(*arguments: Any) -> Any:
         both_there.wait()
         raise KilledError
 
-    monkeypatch.setattr(derivation, "pass_shares", ends)
+    monkeypatch.setattr(explanation, "pass_shares", ends)
     first = run(local, "train")
     assert all(isinstance(first.errors[name], KilledError) for name in NAMES)
     assert last_common(local) == 3
-    monkeypatch.setattr(derivation, "pass_shares", original)
+    monkeypatch.setattr(explanation, "pass_shares", original)
     second = run(local, "train")
     reports = [second.checked()[name][0] for name in NAMES]
     job = Job.read(local.job)

@@ -18,14 +18,14 @@ from typer.testing import CliRunner
 from privet import Model, load_model
 from privet.arrays import FloatArray
 from privet.cli.app import app
+from privet.config.job import Job
 from privet.data.encoding import encode
 from privet.data.reader import read_frame
 from privet.errors import DisagreementError, ParameterError, PeerFailedError
-from privet.federation.exporting import numbered
-from privet.files.job import Job
-from privet.files.part_file import load_part
-from privet.laboratory.local_federation import LocalFederation
-from privet.runtime.local_processes import TUNED
+from privet.experiments.local_federation import LocalFederation
+from privet.federation.prediction.export import numbered
+from privet.runtime.local.launcher import TUNED
+from privet.storage.model_part import load_part
 from tests.federation.harness import NAMES, change, model_of, prepare, rows, run
 from tests.federation.test_several_classes import name_classes
 

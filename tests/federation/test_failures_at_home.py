@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from privet.config.job import Job
+from privet.config.members import parse_address
 from privet.errors import PeerFailedError, PrivetError, UnavailableError
-from privet.files.contacts import parse_address
-from privet.files.job import Job
-from privet.laboratory.local_federation import LocalFederation
-from privet.transport import mesh
+from privet.experiments.local_federation import LocalFederation
+from privet.transport import rendezvous
 from tests.federation.harness import Run, change, deal_for, prepare, run
 from tests.federation.test_bad_peers import new_keys
 
@@ -104,7 +104,7 @@ def test_what_fails_at_a_participant(
 def test_keys_that_cannot_be_used(
     tmp_path: Path, who: str, keys: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mesh, "_REFUSED_SECONDS", 1.0)  # a process is as patient as it is
+    monkeypatch.setattr(rendezvous, "_REFUSED_SECONDS", 1.0)  # a process is as patient as it is
     local = prepare(tmp_path)
     new = ""
     if keys == "missing":

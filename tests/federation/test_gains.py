@@ -10,14 +10,14 @@ import pytest
 from typer.testing import CliRunner
 
 from privet.arrays import FloatArray
-from privet.boosting.gains import level_gains
 from privet.boosting.preparation import prepare as prepare_rows
+from privet.boosting.reference import level_gains
 from privet.cli.app import app
+from privet.config.job import Job
 from privet.data.reader import read_frame
 from privet.errors import ParameterError
-from privet.files.job import Job
-from privet.files.part_file import load_part
-from privet.laboratory.local_federation import LocalFederation
+from privet.experiments.local_federation import LocalFederation
+from privet.storage.model_part import load_part
 from tests.federation.harness import change, model_of, prepare, run
 from tests.federation.test_training import end_after
 

@@ -17,10 +17,10 @@ from privet.errors import (
     PeerSilentError,
     UnavailableError,
 )
-from privet.federation import healing
-from privet.federation.events import Event
-from privet.federation.healing import persist
-from privet.federation.session import Seat
+from privet.federation.monitoring.events import Event
+from privet.federation.session import retry
+from privet.federation.session.retry import persist
+from privet.federation.session.session import Seat
 
 LOST = PeerLostError("bank", "hung up")
 Step = tuple[str, Exception | None]
@@ -54,7 +54,7 @@ class Sessions:
 @pytest.fixture(autouse=True)
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     found: list[float] = []
-    monkeypatch.setattr("privet.federation.healing.time.sleep", found.append)
+    monkeypatch.setattr("privet.federation.session.retry.time.sleep", found.append)
     return found
 
 
@@ -76,7 +76,7 @@ def test_a_service_that_was_up_outlives_what_others_do(error: Exception) -> None
     assert [event.kind for event in sessions.told] == ["lost"] * 3
     assert sessions.told[0].fields["peer"] == "bank"
     # The first meeting is waited for as long as somebody says, later ones are tried anew.
-    assert sessions.waits == [7.0, *[healing._MEETING_SECONDS] * 3]
+    assert sessions.waits == [7.0, *[retry._MEETING_SECONDS] * 3]
 
 
 @pytest.mark.parametrize(

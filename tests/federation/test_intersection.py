@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from privet.data.tags import TagArray
+from privet.config.job import MOST_ROWS
+from privet.data.id_hashing import TagArray
 from privet.errors import PeerMisbehavedError
-from privet.federation import intersection
-from privet.federation.intersection import DUMMIES, TAG, entries_of, intersect, marks_of
-from privet.files.id_terms import MOST_ROWS
+from privet.federation.alignment import psi
+from privet.federation.alignment.psi import DUMMIES, TAG, entries_of, intersect, marks_of
 from privet.transport.memory import memory_channels
 from tests.privacy.aligned import job_of
 
@@ -27,8 +27,8 @@ def intersected(lists: list[TagArray], padded: int | None = None) -> tuple[int, 
     def send(k: int) -> None:
         channel, tags = channels[f"p{k}"], lists[k]
         channel.send("dealer", np.array([len(tags)], np.uint64), TAG)
-        for start in range(0, len(tags), intersection.PIECE):
-            channel.send("dealer", tags[start : start + intersection.PIECE], TAG)
+        for start in range(0, len(tags), psi.PIECE):
+            channel.send("dealer", tags[start : start + psi.PIECE], TAG)
         bits = channel.receive("dealer", marks_of(len(tags)), TAG)
         found[k] = np.unpackbits(bits, count=len(tags)).astype(bool)
 
@@ -55,7 +55,7 @@ def random_lists(rng: np.random.Generator, n: int, top: int) -> list[TagArray]:
 def test_marks_are_those_of_an_intersection(
     n: int, piece: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(intersection, "PIECE", piece)
+    monkeypatch.setattr(psi, "PIECE", piece)
     rng = np.random.default_rng(piece)
     for top in (800, 3000, 2**62):  # much, some and nothing in common
         lists = random_lists(rng, n, top) if top < 2**62 else far_apart(rng, n)
@@ -97,7 +97,7 @@ def test_lists_that_cannot_be(tags: Any, padded: int | None, complaint: str) -> 
 
 
 def test_pieces_are_sorted_across_their_borders(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(intersection, "PIECE", 100)
+    monkeypatch.setattr(psi, "PIECE", 100)
     tags = np.concatenate([np.arange(100, 200), np.arange(100)]).astype(np.uint64)
     with pytest.raises(PeerMisbehavedError, match="not sorted"):
         intersected([tags, np.arange(200, dtype=np.uint64)])

@@ -14,16 +14,16 @@ from typer.testing import CliRunner
 
 from privet.arithmetic.rings import integers_modulo
 from privet.boosting.binning import bucket_columns
-from privet.boosting.estimate import estimate
+from privet.boosting.cost_estimate import estimate
 from privet.cli.app import app
-from privet.data.ids import Ids
+from privet.config.job import Job
+from privet.data.frame import Ids
 from privet.errors import ModelError, ParameterError
-from privet.federation.ids import compare_ids
-from privet.files.indicators import KeptIndicators, Masks, indicator_digest
-from privet.files.job import Job
-from privet.files.part_file import load_part
-from privet.laboratory.local_federation import LocalFederation
-from privet.runtime.counter import cost_of
+from privet.experiments.local_federation import LocalFederation
+from privet.federation.alignment.alignment import compare_ids
+from privet.runtime.cost import cost_of
+from privet.storage.indicators import KeptIndicators, Masks, indicator_digest
+from privet.storage.model_part import load_part
 from tests.federation.harness import Run, change, deal_for, model_of, prepare, rows, run
 from tests.federation.test_training import end_after, last_common, plain_model, same_tests
 

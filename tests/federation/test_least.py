@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from privet.cli.app import app
-from privet.files.part_file import load_part
+from privet.storage.model_part import load_part
 from tests.federation.harness import change, model_of, prepare, rows, run
 
 

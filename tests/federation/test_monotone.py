@@ -10,10 +10,10 @@ from typer.testing import CliRunner
 
 from privet.boosting.model import Model
 from privet.cli.app import app
+from privet.config.job import Job
 from privet.errors import CorrelationError, InputError, ParameterError
-from privet.federation.events import Event
-from privet.files.job import Job
-from privet.laboratory.local_federation import LocalFederation
+from privet.experiments.local_federation import LocalFederation
+from privet.federation.monitoring.events import Event
 from tests.federation.harness import (
     NAMES,
     change,

@@ -12,17 +12,14 @@ import numpy as np
 import pytest
 
 from privet.errors import ModelError, PeerMisbehavedError
-from privet.federation import new_models
-from privet.federation.events import Event
-from privet.federation.new_models import WatchedModel
-from privet.federation.served_model import ServedModel
-from privet.federation.service import OFFER, SWITCH, DealerOfService
-from privet.federation.serving import ServiceByIds
-from privet.files.part_file import load_part
-from privet.runtime.counter import Counter
-from privet.transport.channel import Channel, Expected
+from privet.federation.monitoring.events import Event
+from privet.federation.serving import model as new_models
+from privet.federation.serving.model import ServedModel, WatchedModel
+from privet.federation.serving.service import OFFER, SWITCH, DealerOfService, ServiceByIds
+from privet.runtime.cost import Counter
+from privet.storage.model_part import load_part
+from privet.transport.channel import Channel, Expected, send
 from privet.transport.memory import memory_channels
-from privet.transport.messages import send
 from tests.federation.harness import prepare, rows, run
 
 

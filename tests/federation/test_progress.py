@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from privet.errors import PeerError, PeerMisbehavedError
-from privet.federation.progress import groups
-from privet.runtime.meter import Figures, Meter
-from privet.runtime.orders import Head, Order, Worker, answers
-from privet.transport import messages
+from privet.federation.monitoring.progress import groups
+from privet.runtime.accounting import Figures, Meter
+from privet.runtime.workers import Head, Order, Worker, answers
+from privet.transport import channel
 from privet.transport.memory import memory_channels
 
 
@@ -94,7 +94,7 @@ def test_memory_of_a_worker_is_a_number(peak: str) -> None:
     assert head.peak_rss_mb == 12.5
     worker.done()
     told = '{"online": {}, "offline": {}' + (f', "peak_rss_mb": {peak}' if peak else "") + "}"
-    messages.send(worker.channel, ["head"], told.encode())
+    channel.send(worker.channel, ["head"], told.encode())
     with pytest.raises(PeerMisbehavedError, match="has no meter"):
         head.metered()
 

@@ -15,8 +15,8 @@ from privet.cli.app import app
 from privet.data.encoding import encode
 from privet.data.reader import read_frame
 from privet.errors import DataError
-from privet.files.part_file import load_part
-from privet.laboratory.local_federation import LocalFederation
+from privet.experiments.local_federation import LocalFederation
+from privet.storage.model_part import load_part
 from tests.federation.harness import change, model_of, prepare, run
 
 N_ROWS, N_NEW = 120, 9

@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 
+from privet.config.job import Job
 from privet.errors import PeerLostError
-from privet.federation.events import Event, Teller, silent
-from privet.federation.recorded import recorded
-from privet.files.job import Job
-from privet.files.runs import RunFile, run_files
+from privet.federation.monitoring.events import Event, Teller, recorded, silent
+from privet.storage.journal import RunFile, run_files
 from tests.federation.harness import prepare
 
 
@@ -92,7 +91,7 @@ def test_a_run_goes_on_without_a_record(
         def full(*_: object) -> None:
             raise OSError(28, "No space left on device")
 
-        monkeypatch.setattr("privet.files.runs.os.write", full)
+        monkeypatch.setattr("privet.storage.journal.os.write", full)
         tell(Event("table", "", {}))
     monkeypatch.undo()
     assert [line["event"] for line in lines(tmp_path / "other")] == ["began"]

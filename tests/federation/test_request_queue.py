@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from privet.federation.request_queue import MOST_BYTES, MOST_ROWS, Request, RequestQueue
+from privet.federation.serving.request_queue import MOST_BYTES, MOST_ROWS, Request, RequestQueue
 
 
 def opened(**terms: Any) -> RequestQueue:

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 from privet.boosting.model import Model
-from privet.data.given_rows import GivenRows
+from privet.config.party import PartyFile
+from privet.data.reader import GivenRows
 from privet.errors import PeerError
-from privet.federation.events import Event
-from privet.federation.request_queue import Request, RequestQueue
-from privet.federation.served_model import ServedModel
-from privet.files.party_file import PartyFile
-from privet.laboratory.local_federation import LocalFederation
+from privet.experiments.local_federation import LocalFederation
+from privet.federation.monitoring.events import Event
+from privet.federation.serving.model import ServedModel
+from privet.federation.serving.request_queue import Request, RequestQueue
 from privet.transport.sockets import SocketChannel
 from tests.federation.harness import Run, model_of, prepare, rows, run
 from tests.web.asking import endpoint, get, post

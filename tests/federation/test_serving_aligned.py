@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from privet.config.job import Job
 from privet.data.reader import read_frame
 from privet.errors import PeerMisbehavedError
-from privet.federation.served_model import ServedModel
-from privet.federation.serving import ServiceByPositions
-from privet.files.job import Job
-from privet.files.part_file import load_part
-from privet.laboratory.local_federation import LocalFederation
-from privet.transport import messages
+from privet.experiments.local_federation import LocalFederation
+from privet.federation.serving.model import ServedModel
+from privet.federation.serving.service import ServiceByPositions
+from privet.storage.model_part import load_part
+from privet.transport import channel as messages
 from privet.transport.memory import memory_channels
 from privet.transport.sockets import SocketChannel
 from tests.federation.harness import align, change, prepare, run
@@ -82,7 +82,7 @@ def test_the_others_are_told_positions(
             answers.append((peer, due.shape))
         return array(self, peer, due, *tag)
 
-    for module in ("serving", "service"):
+    for module in ("serving.service", "serving.service"):
         monkeypatch.setattr(f"privet.federation.{module}.receive", listening)
     service = Service(trained)
     monkeypatch.setattr(SocketChannel, "receive", receiving)

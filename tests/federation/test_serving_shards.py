@@ -15,25 +15,25 @@ import numpy as np
 import pytest
 
 from privet.arithmetic.shares import Share
-from privet.boosting import shards
-from privet.boosting.inference import answer
-from privet.boosting.sharded_inference import Crowd, ShardInference
-from privet.data.given_rows import GivenRows
-from privet.federation import worker
-from privet.federation.dealing import deal
-from privet.federation.events import Event
-from privet.federation.healing import persist
-from privet.federation.prediction import load_own_part
-from privet.federation.request_queue import Request, RequestQueue
-from privet.federation.served_model import ServedModel
-from privet.federation.server import Server
-from privet.federation.session import Seat, seated
-from privet.files.job import Job
-from privet.files.party_file import PartyFile
-from privet.laboratory.local_federation import LocalFederation
-from privet.runtime.counter import Counter
-from privet.runtime.orders import Order, Worker
+from privet.boosting import sharding
+from privet.boosting.prediction import answer
+from privet.boosting.sharding import Crowd, ShardInference
+from privet.config.job import Job
+from privet.config.party import PartyFile
+from privet.data.reader import GivenRows
+from privet.experiments.local_federation import LocalFederation
+from privet.federation.cluster import worker
+from privet.federation.dealer import deal
+from privet.federation.monitoring.events import Event
+from privet.federation.prediction.prediction import load_own_part
+from privet.federation.serving.model import ServedModel
+from privet.federation.serving.request_queue import Request, RequestQueue
+from privet.federation.serving.server import Server
+from privet.federation.session.retry import persist
+from privet.federation.session.session import Seat, seated
+from privet.runtime.cost import Counter
 from privet.runtime.runtime import Runtime
+from privet.runtime.workers import Order, Worker
 from tests.federation.harness import align, change, rows, run
 from tests.federation.test_serving import Service
 from tests.federation.test_shards import prepare
@@ -45,7 +45,7 @@ MANY = [f"1-{number}" for number in (*range(6, 40), 17, 17)]
 
 @pytest.fixture(autouse=True)
 def large(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("privet.boosting.sharded_inference.WORTHWHILE", LARGE)
+    monkeypatch.setattr("privet.boosting.sharding.WORTHWHILE", LARGE)
 
 
 def training(folder: Path, *, aligned: bool = False, dealers: int = 1) -> LocalFederation:
@@ -224,7 +224,7 @@ def test_a_worker_that_is_lost_when_the_service_ends(
 ) -> None:
     """Nobody needs it any more: all end, and nobody meets again to wait for the others."""
     index = {"bank": 0, "dealer": -1}[whose]
-    original = shards.infer_shard
+    original = sharding.infer_shard
     lost = threading.Event()
 
     def infer_shard(runtime: Runtime, suite: Any, tests: Any, orders: Worker) -> None:

@@ -11,12 +11,12 @@ import pytest
 from typer.testing import CliRunner
 
 from privet.cli.app import app
+from privet.config.job import Job
 from privet.data.reader import read_frame
 from privet.errors import DataError, ParameterError, PeerMisbehavedError
-from privet.files.job import Job
-from privet.files.part_file import load_part
-from privet.laboratory.local_federation import LocalFederation
-from privet.transport.messages import pack
+from privet.experiments.local_federation import LocalFederation
+from privet.storage.model_part import load_part
+from privet.transport.channel import pack
 from tests.federation.harness import change, model_of, prepare, rows, run
 from tests.federation.test_serving import Service
 from tests.web.asking import endpoint, post
@@ -141,7 +141,9 @@ def test_the_recipient_counts_the_names(
 ) -> None:
     change(local.job, ("classes = 3", 'classes = 3\nrecipient = "bank"'))
     run(local, "train").checked()
-    monkeypatch.setattr("privet.federation.classes.pack", lambda names: pack(names[:2]))
+    monkeypatch.setattr(
+        "privet.federation.prediction.prediction.pack", lambda names: pack(names[:2])
+    )
     error = run(local, "predict").errors["bank"]
     assert isinstance(error, PeerMisbehavedError)
     assert "shop: told what are no names of classes" in str(error)

@@ -11,28 +11,35 @@ from pathlib import Path
 import pytest
 
 from privet.arithmetic.shares import Share
+from privet.config.job import Job
+from privet.config.party import PartyFile
 from privet.errors import DataError, ParameterError, PeerError, UnavailableError
-from privet.federation import engines
-from privet.federation.engines import Threads
-from privet.federation.events import Event
-from privet.federation.foreseen import foresee
-from privet.federation.party_report import PartyReport
-from privet.federation.shard_rows import no_rows
-from privet.federation.summons import Summons, make_identity
-from privet.federation.worker import work_on_all
-from privet.files.job import Job
-from privet.files.own_shards import shard_table
-from privet.files.party_file import PartyFile
-from privet.laboratory.local_federation import LocalFederation
-from privet.laboratory.ports import free_ports
-from privet.runtime.dealer import Dealer
-from privet.runtime.orders import Order
+from privet.experiments.local_federation import LocalFederation, free_ports
+from privet.federation.cluster import executors
+from privet.federation.cluster.executors import Threads
+from privet.federation.cluster.pool import no_rows
+from privet.federation.cluster.worker import Summons, make_identity, work_on_all
+from privet.federation.commands import shard_table
+from privet.federation.monitoring.events import Event
+from privet.federation.monitoring.report import PartyReport
+from privet.federation.preflight import foresee
+from privet.protocols.masked.sharding import MaskedShardWorker
+from privet.runtime.correlations.dealer import Dealer
 from privet.runtime.party import Party
-from privet.suites.masked.worker import MaskedShardWorker
-from privet.transport.identity import create_identity
-from privet.transport.mesh import Member, connect, listen
-from tests.federation.harness import align, change, common_rows, model_in_the_clear, model_of, run
-from tests.federation.harness import prepare as prepare_whole
+from privet.runtime.workers import Order
+from privet.transport.rendezvous import Member, connect, listen
+from privet.transport.tls import create_identity
+from tests.federation.harness import (
+    align,
+    change,
+    common_rows,
+    model_in_the_clear,
+    model_of,
+    run,
+)
+from tests.federation.harness import (
+    prepare as prepare_whole,
+)
 from tests.federation.test_training import plain_model, same_tests
 
 
@@ -322,7 +329,7 @@ def test_workers_on_dask(tmp_path: Path, dask: str) -> None:
 
 def test_a_scheduler_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("distributed")
-    monkeypatch.setattr(engines, "_REACHING", 1.0)
+    monkeypatch.setattr(executors, "_REACHING", 1.0)
     local = prepare(tmp_path)
     create_identity("dask", tmp_path)
     party = local.folder / "shop" / "party.toml"
@@ -399,7 +406,7 @@ def test_large_batches_are_predicted_in_shards(
         change(party, ("[data]", "[cluster]\nlocal = 1\n\n[data]"))
     asks = (local.recipient,) if explain else ()
     _, expected = run(local, "predict", explain=asks).checked()["shop"]
-    monkeypatch.setattr("privet.boosting.sharded_inference.WORTHWHILE", 1)
+    monkeypatch.setattr("privet.boosting.sharding.WORTHWHILE", 1)
     found = run(local, "predict", wait=60, explain=asks)
     report, predictions = found.checked()["shop"]
     with_memory = [found.results[name][0].worker_peak_rss_mb is not None for name in local.names]

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from privet.config.job import Job
 from privet.data.partition import split_columns
 from privet.errors import DisagreementError, InputError, PeerFailedError, PeerLostError, PrivetError
-from privet.federation.events import Event
-from privet.files.job import Job
-from privet.laboratory.local_federation import LocalFederation
-from privet.runtime import fellows
+from privet.experiments.local_federation import LocalFederation
+from privet.federation.monitoring.events import Event
+from privet.runtime.correlations import replicated
 from tests.federation import test_alignment
 from tests.federation.harness import N_SAMPLES, align, change, model_of, prepare, rows, run
 from tests.federation.test_serving import Service, expected
@@ -153,7 +153,7 @@ def test_seeds_that_two_dealers_do_not_share_are_refused(
 ) -> None:
     """Before anything is computed; both are named."""
     local = prepare(tmp_path, dealers=3)
-    meet = fellows.Fellows.meet
+    meet = replicated.Fellows.meet
 
     def other(self: Any, n_parties: int, said: bytes) -> Any:
         name, parts = meet(self, n_parties, said)
@@ -161,7 +161,7 @@ def test_seeds_that_two_dealers_do_not_share_are_refused(
             parts[1][0] = bytes(32)
         return name, parts
 
-    monkeypatch.setattr(fellows.Fellows, "meet", other)
+    monkeypatch.setattr(replicated.Fellows, "meet", other)
     found = run(local, "train")
     told = str(found.errors["bank"])
     assert "dealer3 and dealer2 should have the same seed for us, and do not" in told

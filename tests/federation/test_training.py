@@ -14,26 +14,25 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from privet.boosting.estimate import estimate
-from privet.boosting.federation import TrainingState
+from privet.boosting.cost_estimate import estimate
 from privet.boosting.model import Model
+from privet.boosting.training import TrainingState
+from privet.config.job import Job
+from privet.config.party import PartyFile
 from privet.data.frame import ByColumn
 from privet.data.reader import read_frame
 from privet.errors import DisagreementError, ModelError, ParameterError, PeerError, UnavailableError
-from privet.federation.events import Event
-from privet.federation.foreseen import foresee
-from privet.federation.ids import compare_ids
-from privet.federation.session import Seat
+from privet.experiments.local_federation import LocalFederation, free_ports
+from privet.federation.alignment.alignment import compare_ids
+from privet.federation.monitoring.events import Event
+from privet.federation.preflight import foresee
+from privet.federation.session.session import Seat
 from privet.federation.training import train_part
-from privet.files.checkpoint import Checkpoints
-from privet.files.job import Job
-from privet.files.part_file import load_part
-from privet.files.party_file import PartyFile
-from privet.laboratory.local_federation import LocalFederation
-from privet.laboratory.ports import free_ports
-from privet.runtime.counter import cost_of
-from privet.terms.objectives import sigmoid
-from privet.transport.identity import renew_identity
+from privet.objectives.classification import sigmoid
+from privet.runtime.cost import cost_of
+from privet.storage.checkpoint import Checkpoints
+from privet.storage.model_part import load_part
+from privet.transport.tls import renew_identity
 from tests.federation.harness import (
     NAMES,
     Run,

@@ -9,17 +9,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from privet.boosting.federation import SUITES
 from privet.boosting.preparation import prepare as prepare_rows
 from privet.boosting.reference import Grown
-from privet.boosting.trainer import train_watched
+from privet.boosting.simulation import train_watched
+from privet.boosting.training import SUITES
+from privet.config.job import Job
 from privet.data.reader import read_frame
 from privet.errors import CorrelationError, DisagreementError, ModelError, ParameterError, PeerError
-from privet.federation.events import Event
-from privet.files.job import Job
-from privet.files.part_file import load_part
-from privet.laboratory.local_federation import LocalFederation
-from privet.suites.masked.suite import MaskedSuite
+from privet.experiments.local_federation import LocalFederation
+from privet.federation.monitoring.events import Event
+from privet.protocols.masked.protocol import MaskedSuite
+from privet.storage.model_part import load_part
 from tests.federation.harness import (
     N_SAMPLES,
     NAMES,

@@ -9,11 +9,11 @@ import pytest
 
 from privet.boosting.binning import bucket_columns
 from privet.boosting.model import Model
-from privet.boosting.trainer import train
+from privet.boosting.simulation import train
+from privet.config.job import Job
 from privet.data.reader import read_frame
 from privet.errors import InputError
-from privet.files.job import Job
-from privet.laboratory.local_federation import LocalFederation
+from privet.experiments.local_federation import LocalFederation
 from tests.federation.harness import NAMES, change, model_of, prepare, run
 
 WEIGHTS = np.random.default_rng(3).uniform(0.5, 5.0, size=40).round(3)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from privet import UnavailableError
-from privet.files.atomic import check_writable, extend, make_way, write_atomically
+from privet.filesystem import check_writable, extend, make_way, write_atomically
 
 
 def test_a_place_that_can_be_written(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from privet.errors import DataError, ParameterError, UnavailableError
-from privet.files.audit import AuditLog
+from privet.storage.journal import AuditLog
 
 
 @pytest.fixture
@@ -138,7 +138,7 @@ def test_a_power_cut_is_noted(log: AuditLog, kept: int) -> None:
 
 def test_many_at_once(tmp_path: Path) -> None:
     path = tmp_path / "audit.log"
-    add = "import sys; from privet.files.audit import AuditLog\n"
+    add = "import sys; from privet.storage.journal import AuditLog\n"
     add += "for _ in range(40): AuditLog(sys.argv[1]).add('began')"
     command = [sys.executable, "-c", add, str(path)]
     running = [subprocess.Popen(command) for _ in range(3)]  # noqa: S603

@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from privet.boosting.federation import TrainingState
+from privet.boosting.training import TrainingState
 from privet.errors import ModelError, UnavailableError
-from privet.files import run_tables
-from privet.files.checkpoint import Checkpoints, checkpoint_bytes
-from privet.terms.params import Params
+from privet.spec.params import Params
+from privet.storage import checkpoint
+from privet.storage.checkpoint import Checkpoints, checkpoint_bytes
 from tests.files.test_part_file import damaged, part
 
 RUN, LATER = "a" * 64, "b" * 64
@@ -294,7 +294,7 @@ def test_the_stage_of_an_ended_training_stays(folder: Path) -> None:
     assert opened(folder).ended("3 tables") == (3, RUN)
     assert opened(folder).ended("4 tables") is None
     assert opened(folder).load((3, RUN)).part.n_tables == 3
-    assert run_tables.VERSION == 4
+    assert checkpoint.VERSION == 4
 
 
 def test_a_training_that_ends_with_fewer_tables(folder: Path) -> None:

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from privet.config import parse_toml
+from privet.config.party import Cluster
 from privet.errors import ParameterError
-from privet.files.cluster import Cluster
+from privet.schema import parse_toml
 
 SCHEDULER = 'scheduler = "tls://dask.example:8786"\n'
 

@@ -18,16 +18,24 @@ from sklearn.datasets import load_iris
 from privet import Feature, Model, ModelError, UnavailableError
 from privet.arrays import FloatArray
 from privet.boosting.preparation import prepare
-from privet.boosting.trainer import train
+from privet.boosting.simulation import train
 from privet.data.encoding import encode
 from privet.data.frame import Frame
-from privet.data.kinds import Content, Kind
-from privet.files.catboost_file import borders_of, save_catboost, to_catboost
-from privet.files.input_note import KEY, input_note
-from privet.files.onnx_file import INPUT, save_onnx, to_onnx
-from privet.terms.metrics import by_class, likeliest
-from privet.terms.objectives import OBJECTIVES, Classification
-from privet.terms.params import Params
+from privet.objectives.classification import Classification
+from privet.objectives.metrics import by_class, likeliest
+from privet.objectives.regression import OBJECTIVES
+from privet.spec.column_types import Content, Kind
+from privet.spec.params import Params
+from privet.storage.export import (
+    INPUT,
+    KEY,
+    borders_of,
+    input_note,
+    save_catboost,
+    save_onnx,
+    to_catboost,
+    to_onnx,
+)
 
 CASES = {
     "regression": ("regression", 1, ()),

@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from privet.config.job import IdTerms, Job
+from privet.config.party import PartyFile
 from privet.errors import DataError, ParameterError
-from privet.files.id_terms import IdTerms
-from privet.files.job import Job
-from privet.files.party_file import PartyFile
 from tests.federation.harness import change, prepare
 
 

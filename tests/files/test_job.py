@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from privet.config.job import Job
+from privet.config.party import PartyFile
 from privet.errors import ParameterError
-from privet.files.job import Job
-from privet.files.party_file import PartyFile
-from privet.terms.params import Params
+from privet.spec.params import Params
 from tests.federation.harness import change, prepare
 
 

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from privet import ModelError
-from privet.boosting.learned import Learned
-from privet.data.encoder import Encoder
-from privet.data.kinds import Kind
-from privet.files.learned_record import LearnedRecord
-from privet.terms.weights import Mean, Weighting
+from privet.boosting.preparation import Learned
+from privet.data.encoding import Encoder
+from privet.spec.column_types import Kind
+from privet.spec.sampling import Mean, Weighting
+from privet.storage.json_records import LearnedRecord
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
 POSITIVE = st.floats(0, allow_infinity=False, exclude_min=True)

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from privet.errors import BusyError, UnavailableError
-from privet.files.lock import holder, locked
+from privet.filesystem import holder, locked
 
 HOLD = """
 import sys
-from privet.files.lock import locked
+from privet.filesystem import locked
 
 with locked(sys.argv[1], "job"):
     print("locked", flush=True)

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privet import Feature, Model, ModelError, UnavailableError, load_model, save_model
-from privet.files import records
+from privet.storage import json_records
 
 MODEL = Model(
     task="classification",
@@ -163,7 +163,7 @@ def test_damaged_bytes_never_do_worse_than_an_error(data: st.DataObject) -> None
 
 
 def test_a_file_too_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(records, "MAX_BYTES", 100)
+    monkeypatch.setattr(json_records, "MAX_BYTES", 100)
     save_model(MODEL, tmp_path / "m")
     with pytest.raises(ModelError, match="larger than the 100 bytes"):
         load_model(tmp_path / "m")

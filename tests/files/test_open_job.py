@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from privet.config.draft import OpenJob
+from privet.config.job import Job
+from privet.config.members import listed, read_out
 from privet.errors import DisagreementError, ParameterError
-from privet.files.job import Job
-from privet.files.open_job import OpenJob
-from privet.files.seats import listed, read_out
 
 BY_HAND = """\
 # Agreed on in May.

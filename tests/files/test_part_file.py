@@ -17,14 +17,14 @@ import pyarrow as pa
 import pytest
 
 from privet.boosting.model import Feature
-from privet.boosting.part import LabelUnit, ModelPart, PartReasons
-from privet.data.encoder import Encoder
-from privet.data.kinds import CATEGORY, NUMBER
+from privet.boosting.model_part import LabelUnit, ModelPart, PartReasons
+from privet.config.job import Job
+from privet.data.encoding import Encoder
 from privet.errors import ModelError
-from privet.files import records
-from privet.files.job import Job
-from privet.files.part_file import VERSION, PartFile, load_part, part_bytes, save_part
-from privet.files.streams import seal
+from privet.spec.column_types import CATEGORY, NUMBER
+from privet.storage import json_records
+from privet.storage.arrow_streams import seal
+from privet.storage.model_part import VERSION, PartFile, load_part, part_bytes, save_part
 
 
 def part(unit: LabelUnit | None = None) -> ModelPart:
@@ -318,7 +318,7 @@ def test_other_files(tmp_path: Path, content: bytes, complaint: str) -> None:
 
 def test_a_part_too_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     save_part(file(), tmp_path / "bank.part")
-    monkeypatch.setattr(records, "MAX_BYTES", 100)
+    monkeypatch.setattr(json_records, "MAX_BYTES", 100)
     with pytest.raises(ModelError, match="larger than the 100 bytes"):
         load_part(tmp_path / "bank.part")
 

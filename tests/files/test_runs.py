@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from privet.errors import UnavailableError
-from privet.files import runs
-from privet.files.runs import RunFile, RunRecord, run_files
+from privet.storage import journal
+from privet.storage.journal import RunFile, RunRecord, run_files
 
 
 def test_lines_are_read_once_and_whole(tmp_path: Path) -> None:
@@ -51,7 +51,7 @@ def test_only_the_owner_can_read_them(tmp_path: Path) -> None:
 @pytest.mark.parametrize("number", [signal.SIGKILL, None])
 def test_a_run_goes_on_as_long_as_its_process(tmp_path: Path, number: int | None) -> None:
     code = (
-        "import sys\nfrom privet.files.runs import RunRecord\n"
+        "import sys\nfrom privet.storage.journal import RunRecord\n"
         f"record = RunRecord({str(tmp_path)!r}, 'train')\nprint(flush=True)\nsys.stdin.read()"
     )
     with subprocess.Popen(  # noqa: S603
@@ -70,7 +70,7 @@ def test_a_run_goes_on_as_long_as_its_process(tmp_path: Path, number: int | None
 
 
 def test_the_newest_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runs, "MOST_RUNS", 3)
+    monkeypatch.setattr(journal, "MOST_RUNS", 3)
     folder = tmp_path / "runs"
     folder.mkdir()
     for number in range(5):

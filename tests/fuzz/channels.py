@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 
 from privet.errors import PeerError
-from privet.transport import messages
-from privet.transport.arrivals import Arrivals
+from privet.transport import channel as messages
 from privet.transport.channel import Expected
+from privet.transport.connection import PeerLink
 from privet.transport.frames import GOODBYE, array_header, control_header, name_tag
-from privet.transport.identity import Identity, create_identity
-from privet.transport.link import PeerLink
+from privet.transport.rendezvous import Arrivals
 from privet.transport.sockets import SocketChannel
+from privet.transport.tls import Identity, create_identity
 from tests.fuzz.lies import utterance
 
 _US, _LIAR = "shop", "bank"

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from privet.config.job import Job
 from privet.errors import InputError
-from privet.files.audit import AuditLog
-from privet.files.checkpoint import Checkpoints
-from privet.files.job import Job
-from privet.files.part_file import load_part
-from privet.laboratory.local_federation import LocalFederation
+from privet.experiments.local_federation import LocalFederation
+from privet.storage.checkpoint import Checkpoints
+from privet.storage.journal import AuditLog
+from privet.storage.model_part import load_part
 from tests.fuzz.readers import Reader
 
 

@@ -10,13 +10,13 @@ from typing import Any, cast
 
 import numpy as np
 
+from privet.config.job import Job
 from privet.errors import PeerError
-from privet.files.job import Job
-from privet.laboratory.local_federation import LocalFederation
+from privet.experiments.local_federation import LocalFederation
+from privet.transport.connection import OVERHEAD, PeerLink
 from privet.transport.frames import array_header, control_header, name_tag
-from privet.transport.greeting import Failure, Greeter, RefusedError
-from privet.transport.identity import known_by, load_identity, vouched_for
-from privet.transport.link import OVERHEAD, PeerLink
+from privet.transport.handshake import Failure, Greeter, RefusedError
+from privet.transport.tls import known_by, load_identity, vouched_for
 from tests.fuzz.readers import Reader
 
 _NAMES = {name_tag(name): name for name in ("bank", "shop", "dealer")}

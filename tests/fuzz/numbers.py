@@ -5,14 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from privet.arithmetic.rings import BITS, integers_modulo
-from privet.data.ids import Ids
+from privet.config.job import Job
+from privet.data.frame import Ids
 from privet.errors import CorrelationError, PeerMisbehavedError
-from privet.federation.alignment import TagList
-from privet.federation.intersection import _List, entries_of, mark_common
-from privet.files.job import Job
-from privet.runtime.correlations import check_number
-from privet.runtime.letters import Letter
-from privet.runtime.seeds import (
+from privet.federation.alignment.psi import TagList, _List, entries_of, mark_common
+from privet.runtime.correlations.seeds import (
     START_BYTES,
     START_OF_THREE_BYTES,
     Start,
@@ -20,6 +17,8 @@ from privet.runtime.seeds import (
     draw_seeds,
     seeds_of_three,
 )
+from privet.runtime.correlations.source import check_number
+from privet.runtime.opening import Letter
 from tests.fuzz.readers import Reader
 from tests.fuzz.script import Scripted
 

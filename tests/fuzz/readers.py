@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from privet.config.job import Job
 from privet.errors import PrivetError
-from privet.files.job import Job
-from privet.laboratory.local_federation import LocalFederation
+from privet.experiments.local_federation import LocalFederation
 from tests.fuzz.damage import damage, damage_values
 
 

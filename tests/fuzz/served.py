@@ -10,18 +10,21 @@ from unittest import mock
 
 import numpy as np
 
-from privet.federation import service
-from privet.federation.on_call import NOBODY
-from privet.federation.request_queue import Request, RequestQueue
-from privet.federation.served_model import ServedModel
-from privet.federation.service import DealerOfService
-from privet.federation.serving import Service, ServiceByIds, ServiceByPositions
-from privet.files.job import Job
-from privet.files.part_file import load_part
-from privet.files.party_file import PartyFile
-from privet.laboratory.local_federation import LocalFederation
-from privet.transport.channel import Channel
-from privet.transport.messages import pack
+from privet.config.job import Job
+from privet.config.party import PartyFile
+from privet.experiments.local_federation import LocalFederation
+from privet.federation.cluster.pool import NOBODY
+from privet.federation.serving import service
+from privet.federation.serving.model import ServedModel
+from privet.federation.serving.request_queue import Request, RequestQueue
+from privet.federation.serving.service import (
+    DealerOfService,
+    Service,
+    ServiceByIds,
+    ServiceByPositions,
+)
+from privet.storage.model_part import load_part
+from privet.transport.channel import Channel, pack
 from tests.fuzz.readers import Reader
 from tests.fuzz.script import Scripted
 from tests.fuzz.stated import of_message

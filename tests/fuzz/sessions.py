@@ -16,18 +16,18 @@ from unittest import mock
 
 import numpy as np
 
+from privet.config.job import Job
+from privet.config.members import parse_address
 from privet.errors import PrivetError
-from privet.federation import session
-from privet.federation.request_queue import RequestQueue
-from privet.files.contacts import parse_address
-from privet.files.job import Job
-from privet.laboratory.local_federation import LocalFederation
+from privet.experiments.local_federation import LocalFederation
+from privet.federation.serving.request_queue import RequestQueue
+from privet.federation.session import session
 from privet.transport.channel import Array
+from privet.transport.connection import PeerLink
 from privet.transport.frames import array_header
-from privet.transport.identity import load_identity
-from privet.transport.link import PeerLink
-from privet.transport.mesh import connect, listen
+from privet.transport.rendezvous import connect, listen
 from privet.transport.sockets import SocketChannel
+from privet.transport.tls import load_identity
 from tests.federation.harness import Run, prepare, run
 from tests.fuzz.lies import LIES
 

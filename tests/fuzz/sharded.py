@@ -11,16 +11,16 @@ import numpy as np
 from privet.arithmetic.rings import Z32, Z64
 from privet.arithmetic.shares import Elements
 from privet.boosting.model import Feature
-from privet.federation.agreement import Agreement
-from privet.federation.brief import Brief, Place, receive_rows, unit_fields
-from privet.federation.crew import _swap_places
-from privet.federation.differences import parse
-from privet.files.job import Job
-from privet.files.part_file import load_part
-from privet.laboratory.local_federation import LocalFederation
-from privet.runtime.meter import Meter, Traffic
-from privet.runtime.orders import Head, Worker
-from privet.runtime.roles import HEAD
+from privet.config.job import Job
+from privet.experiments.local_federation import LocalFederation
+from privet.federation.cluster.pool import _swap_places
+from privet.federation.cluster.worker import Brief, Place, receive_rows, unit_fields
+from privet.federation.session.agreement import Agreement
+from privet.federation.session.session import parse
+from privet.runtime.accounting import Meter, Traffic
+from privet.runtime.run import HEAD
+from privet.runtime.workers import Head, Worker
+from privet.storage.model_part import load_part
 from privet.transport.channel import Array, Channel
 from tests.fuzz.readers import Reader
 from tests.fuzz.script import Scripted, message

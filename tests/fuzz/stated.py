@@ -11,27 +11,32 @@ from unittest import mock
 
 import numpy as np
 
-from privet.arithmetic.probe import probe
 from privet.boosting.model import Feature
-from privet.federation import alignment, ids
-from privet.federation import numbers as numbers_module
-from privet.federation.agreement import Purpose, Statement, agree_on_purpose, agree_on_rows
-from privet.federation.ahead_together import _digests, _parsed
-from privet.federation.classes import tell_classes
-from privet.federation.common_rows import assist
-from privet.federation.differences import parse
-from privet.federation.events import silent
-from privet.federation.exporting import Contribution, _join
-from privet.federation.holdings import Holding
+from privet.config.job import Job
+from privet.config.members import DealerContact
+from privet.experiments.local_federation import LocalFederation
+from privet.federation.alignment import alignment as ids
+from privet.federation.alignment import psi
+from privet.federation.alignment.alignment import assist
 from privet.federation.keeping import Answer, Offer, _told, receive_seeds
-from privet.federation.numbers import Numbers, compare_numbers, numbers_of
-from privet.files.dealers import DealerContact
-from privet.files.job import Job
-from privet.files.part_file import load_part
-from privet.laboratory.local_federation import LocalFederation
-from privet.runtime.ledger import Ledger
-from privet.transport.channel import Channel
-from privet.transport.messages import pack
+from privet.federation.monitoring.events import silent
+from privet.federation.offline import _digests, _parsed
+from privet.federation.prediction.export import Contribution, _join
+from privet.federation.prediction.prediction import tell_classes
+from privet.federation.session import public_constants as numbers_module
+from privet.federation.session.agreement import (
+    Holding,
+    Purpose,
+    Statement,
+    agree_on_purpose,
+    agree_on_rows,
+)
+from privet.federation.session.fingerprint import probe
+from privet.federation.session.public_constants import Numbers, compare_numbers, numbers_of
+from privet.federation.session.session import parse
+from privet.runtime.accounting import Ledger
+from privet.storage.model_part import load_part
+from privet.transport.channel import Channel, pack
 from tests.fuzz.readers import Reader
 from tests.fuzz.script import Scripted, message
 
@@ -147,8 +152,8 @@ def _told_beside(local: LocalFederation, job: Job) -> dict[str, Reader]:
         assist(channel, aligned, purpose, silent)
 
     def draw(channel: Channel) -> object:
-        with mock.patch("privet.federation.alignment.secrets.token_bytes", bytes):
-            return alignment.draw_key(channel, job)
+        with mock.patch("privet.federation.alignment.psi.secrets.token_bytes", bytes):
+            return psi.draw_key(channel, job)
 
     def same_ids(channel: Channel) -> None:
         # The dealer learns nothing of what is compared, only what it is told of it.
@@ -176,6 +181,6 @@ def _told_beside(local: LocalFederation, job: Job) -> dict[str, Reader]:
 
 def _check_of_key() -> bytes:
     """Return what shop compares, if both participants draw zeros for the key."""
-    size = alignment.KEY_BYTES
+    size = psi.KEY_BYTES
     key = hashlib.blake2b(bytes(2 * size), digest_size=size, person=b"privet key").digest()
     return hashlib.blake2b(digest_size=size, key=key, person=b"privet check").digest()

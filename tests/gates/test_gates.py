@@ -9,17 +9,22 @@ from typing import Any
 import numpy as np
 import pytest
 
-from privet.arithmetic.bit_planes import packed_length, unpack_bits
 from privet.arithmetic.fixed_point import FixedPoint
 from privet.arithmetic.rings import BITS, Z32, Z64, Ring, signed
 from privet.arithmetic.shares import Share
 from privet.errors import CorrelationError, PeerError, PeerMisbehavedError
+from privet.gates.arithmetic import multiply_fixed, truncate
 from privet.gates.beaver import multiply, square
-from privet.gates.bits import from_bits, less, most_significant_bit
 from privet.gates.permute import permute
-from privet.gates.truncate import multiply_fixed, truncate
-from privet.runtime.counter import Cost, cost_of
-from privet.runtime.launcher import simulate
+from privet.protocols.paper.gates import (
+    from_bits,
+    less,
+    most_significant_bit,
+    packed_length,
+    unpack_bits,
+)
+from privet.runtime.cost import Cost, cost_of
+from privet.runtime.local.launcher import simulate
 from privet.runtime.party import Party
 from privet.runtime.runtime import Runtime
 from tests.runtime.harness import View, check_count, measured, play

@@ -8,16 +8,15 @@ import numpy as np
 import pytest
 from scipy.stats import chi2
 
-from privet.arithmetic.lattice import ERROR_BITS, Lattice
+from privet.arithmetic.ring_lwe import ERROR_BITS, Lattice
 from privet.arithmetic.rings import Z1, Ring, RingArray, integers_modulo, signed
 from privet.arithmetic.shares import Elements, Share
-from privet.gates.hide import hide
-from privet.gates.histogram import Products, histogram
-from privet.gates.indicators import publish
-from privet.gates.masked import constant, mask_one
-from privet.gates.outcomes import keep
-from privet.runtime.counter import Cost
-from privet.runtime.dealer import Dealer
+from privet.gates.masked.histogram import Products, histogram
+from privet.gates.masked.indicators import publish
+from privet.gates.masked.routing import keep
+from privet.gates.masked.value import constant, hide, mask_one
+from privet.runtime.correlations.dealer import Dealer
+from privet.runtime.cost import Cost
 from privet.runtime.runtime import Runtime
 from tests.gates.test_masked import (
     CUTS,

@@ -15,15 +15,15 @@ import pytest
 from privet.arithmetic.prg import Place, Prg
 from privet.arithmetic.rings import Z36, Z64, Ring, RingArray
 from privet.arithmetic.shares import Elements, Share, stack
+from privet.gates.arithmetic import truncate
 from privet.gates.beaver import multiply, square
-from privet.gates.bits import less
 from privet.gates.permute import permute
-from privet.gates.truncate import truncate
-from privet.runtime.dealer import SoleDealer
-from privet.runtime.letters import Letter
+from privet.protocols.masked.argmax import CARRIED, _final
+from privet.protocols.paper.gates import less
+from privet.runtime.correlations.dealer import SoleDealer
+from privet.runtime.opening import Letter
 from privet.runtime.party import Party
 from privet.runtime.runtime import Runtime, Things
-from privet.suites.masked.tournament import CARRIED, _final
 from tests.privacy.explain import explain
 from tests.privacy.stage import Randomness, Session, perform
 from tests.privacy.uniform import Group, unfair

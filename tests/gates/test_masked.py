@@ -11,12 +11,41 @@ import pytest
 
 from privet.arithmetic.rings import Z1, Z8, Z16, Z32, Z36, Z64, Ring, integers_modulo, signed
 from privet.arithmetic.shares import Elements, Share, stack
-from privet.gates.comparison import Comparison
+from privet.gates.arithmetic import drop_bits, tell_all
 from privet.gates.gate import alone, together
-from privet.gates.histogram import Products, histogram
-from privet.gates.indicators import publish
-from privet.gates.lookup import Selection, lookup
-from privet.gates.masked import (
+from privet.gates.masked.comparison import (
+    Comparison,
+    compare,
+    count_reached,
+    one,
+    step,
+    usual_digits,
+)
+from privet.gates.masked.fourier import SCALE_BITS, Series, fourier
+from privet.gates.masked.functions import (
+    HARMONICS,
+    HIGH,
+    LOW,
+    SCORE_BITS,
+    coefficients,
+    reciprocal_series,
+    sigmoid_series,
+    softplus_coefficients,
+    softplus_series,
+)
+from privet.gates.masked.histogram import Products, histogram
+from privet.gates.masked.indicators import publish
+from privet.gates.masked.polynomial import polynomial, square
+from privet.gates.masked.routing import keep, leaf_lookup, owned_share
+from privet.gates.masked.selection import Selection, lookup, pick, veil
+from privet.gates.masked.truncation import (
+    borrowing,
+    divide_exactly,
+    exact_quotient,
+    round_off,
+    shrink,
+)
+from privet.gates.masked.value import (
     Lifted,
     Masked,
     combine,
@@ -26,27 +55,7 @@ from privet.gates.masked import (
     mask_one,
     signed_lift,
 )
-from privet.gates.outcomes import keep, leaf_lookup, owned_share
-from privet.gates.pick import pick
-from privet.gates.polynomial import polynomial
-from privet.gates.reciprocal_series import HIGH, LOW, reciprocal_series
-from privet.gates.rounding import borrowing, divide_exactly, exact_quotient, round_off
-from privet.gates.series import SCALE_BITS, Series, fourier
-from privet.gates.shrink import shrink
-from privet.gates.sigmoid_series import HARMONICS, SCORE_BITS, coefficients, sigmoid_series
-from privet.gates.softplus_series import softplus_coefficients, softplus_series
-from privet.gates.square import square
-from privet.gates.tell import tell_all
-from privet.gates.threshold import (
-    compare,
-    count_reached,
-    one,
-    step,
-    usual_digits,
-)
-from privet.gates.truncate import drop_bits
-from privet.gates.veil import veil
-from privet.runtime.counter import Cost
+from privet.runtime.cost import Cost
 from privet.runtime.runtime import Runtime
 from tests.gates.test_gates import split
 from tests.runtime.harness import View, check_count, measured_steps, nonuniform, play

@@ -11,21 +11,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from privet.arithmetic.replicated import Replicated
 from privet.arithmetic.rings import Z1, Z8, Z16, Z36, Z64, integers_modulo
-from privet.arithmetic.shares import Share
-from privet.gates import square as lifted_square
-from privet.gates.lookup import lookup
-from privet.gates.masked import Lifted, Masked, lift, mask, mask_one
-from privet.gates.outcomes import keep, leaf_lookup
-from privet.gates.pick import pick
-from privet.gates.polynomial import polynomial
-from privet.gates.rounding import round_off
-from privet.gates.shrink import shrink
-from privet.gates.threshold import compare, step, usual_digits
-from privet.gates.veil import veil
-from privet.runtime.counter import Counter as CostCounter
-from privet.runtime.dealer import Dealer
+from privet.arithmetic.shares import Replicated, Share
+from privet.gates.masked import polynomial as lifted_square
+from privet.gates.masked.comparison import compare, step, usual_digits
+from privet.gates.masked.polynomial import polynomial
+from privet.gates.masked.routing import keep, leaf_lookup
+from privet.gates.masked.selection import lookup, pick, veil
+from privet.gates.masked.truncation import round_off, shrink
+from privet.gates.masked.value import Lifted, Masked, lift, mask, mask_one
+from privet.runtime.correlations.dealer import Dealer
+from privet.runtime.cost import Counter as CostCounter
 from tests.privacy.cases import ALL_TERMS, NOISE_RISES, THREE, prediction, training
 from tests.runtime.trio import check, deal, whole
 

@@ -22,8 +22,8 @@ from privet import (
     run,
 )
 from privet.data.partition import split_rows
-from privet.laboratory.comparison import Progress, groups_of, interval
-from privet.laboratory.comparison_plot import check_plot, plot
+from privet.experiments.comparison import Progress, groups_of, interval
+from privet.experiments.plots import check_plot, plot
 
 FEW = {"tables": 6, "depth": 3, "buckets": 8}
 COLUMNS = {"shop": ["spent", "visits"], "spa": ["luck*"], "bank": ["age"]}

@@ -11,13 +11,14 @@ import pytest
 from privet import DataError, Experiment, ParameterError, run
 from privet.data.datasets import load_dataset
 from privet.data.partition import split_columns, split_rows
-from privet.laboratory.experiment import evaluate, train_on
-from privet.runtime.counter import Counter
-from privet.suites.paper.suite import PaperSuite
-from privet.suites.suite import OwnData
-from privet.terms.objectives import OBJECTIVES, sigmoid
-from privet.terms.params import Params
-from privet.terms.plan import Ownership, Plan
+from privet.experiments.experiment import evaluate, train_on
+from privet.objectives.classification import sigmoid
+from privet.objectives.regression import OBJECTIVES
+from privet.protocols.paper.protocol import PaperSuite
+from privet.protocols.protocol import OwnData
+from privet.runtime.cost import Counter
+from privet.spec.params import Params
+from privet.spec.plan import Ownership, Plan
 from tests.boosting.test_federation import within
 
 plain = partial(Experiment, protocol="plain")

@@ -4,11 +4,13 @@ import os
 import subprocess
 import sys
 
-from privet.laboratory import ports
-from privet.laboratory.ports import free_ports
-from privet.transport.mesh import listen
+from privet.experiments import local_federation
+from privet.experiments.local_federation import free_ports
+from privet.transport.rendezvous import listen
 
-OTHERS = "from privet.laboratory.ports import free_ports; print(*free_ports(200)); input()"
+OTHERS = (
+    "from privet.experiments.local_federation import free_ports; print(*free_ports(200)); input()"
+)
 
 
 def test_no_port_is_given_twice_before_anybody_listens() -> None:
@@ -17,7 +19,7 @@ def test_no_port_is_given_twice_before_anybody_listens() -> None:
 
 
 def test_ports_that_are_in_use_are_passed_over() -> None:
-    block = ports._own_block(os.getpid())
+    block = local_federation._own_block(os.getpid())
     with listen(port=block[0]), listen(port=block[2]):
         taken = {block[0], block[2]}
         assert not taken & set(free_ports(5))

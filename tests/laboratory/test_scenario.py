@@ -7,7 +7,7 @@ import pytest
 
 from privet import Experiment, ParameterError, load_dataset, read_frame, run
 from privet.data.partition import split_rows
-from privet.terms.objectives import OBJECTIVES
+from privet.objectives.regression import OBJECTIVES
 
 COLUMNS = {"bank": ["visits", "age"], "shop": ["spent*"], "nobody": ["zip"]}
 FEW = {"tables": 3, "depth": 2, "buckets": 8}

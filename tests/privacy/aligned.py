@@ -13,13 +13,12 @@ import numpy as np
 import pytest
 
 from privet.arrays import BoolArray, IndexArray
-from privet.data.ids import Ids
-from privet.data.tags import TagArray
-from privet.federation import intersection
-from privet.federation.alignment import TagList, align
-from privet.federation.intersection import intersect
-from privet.files.job import Job
-from privet.runtime.roles import DEALER
+from privet.config.job import Job
+from privet.data.frame import Ids
+from privet.data.id_hashing import TagArray
+from privet.federation.alignment import psi
+from privet.federation.alignment.psi import TagList, align, intersect
+from privet.runtime.run import DEALER
 from privet.transport.memory import MemoryChannel, memory_channels
 
 Cheat = Callable[["Stage", str, BoolArray], BoolArray]
@@ -92,7 +91,7 @@ def perform(
     """Let participants align, with random numbers from a seed if there is one."""
     stage = Stage(job, {name: [] for name in (*job.names, DEALER)})
     channels = memory_channels([*job.names, DEALER])
-    receive, answer, init = MemoryChannel.receive, intersection.answer, TagList.__init__
+    receive, answer, init = MemoryChannel.receive, psi.answer, TagList.__init__
     draws: Counter[str] = Counter()
 
     def receiving(self: MemoryChannel, peer: str, *arguments: Any) -> Any:
@@ -127,9 +126,9 @@ def perform(
     with monkeypatch.context() as patch:
         patch.setattr(MemoryChannel, "receive", receiving)
         patch.setattr(TagList, "__init__", making)
-        patch.setattr(intersection, "answer", answering)
+        patch.setattr(psi, "answer", answering)
         if seed is not None:
-            patch.setattr("privet.federation.alignment.secrets.token_bytes", token)
+            patch.setattr("privet.federation.alignment.psi.secrets.token_bytes", token)
         threads = [threading.Thread(target=role, args=(n,), name=n, daemon=True) for n in channels]
         for thread in threads:
             thread.start()

@@ -22,21 +22,20 @@ import numpy.typing as npt
 from privet.arrays import FloatArray, IndexArray
 from privet.boosting import reference
 from privet.boosting.binning import BucketedColumns, bucket_columns
-from privet.boosting.federation import Federation, Keeping, PartyData, TrainingState, train
-from privet.boosting.inference import Explained, Query, answer, tell_unit
 from privet.boosting.model import Feature
-from privet.boosting.part import GUARD_BITS, LabelUnit, ModelPart, PartReasons
-from privet.boosting.validation import validate
-from privet.data.ids import Ids
-from privet.federation.events import silent
+from privet.boosting.model_part import GUARD_BITS, LabelUnit, ModelPart, PartReasons
+from privet.boosting.prediction import Explained, Query, answer, tell_unit, validate
+from privet.boosting.training import Federation, Keeping, PartyData, TrainingState, train
+from privet.data.frame import Ids
 from privet.federation.keeping import Keeper, receive_seeds
-from privet.runtime.roles import DEALER
+from privet.federation.monitoring.events import silent
+from privet.objectives.regression import objective_of
+from privet.protocols.masked.argmax import _stages
+from privet.runtime.run import DEALER
 from privet.runtime.runtime import Runtime
-from privet.suites.masked.tournament import _stages
-from privet.terms.objectives import objective_of
-from privet.terms.params import Params
-from privet.terms.plan import ExplainBy, Plan
-from privet.terms.weights import relative_weights
+from privet.spec.params import Params
+from privet.spec.plan import ExplainBy, Plan
+from privet.spec.sampling import relative_weights
 from privet.transport.memory import memory_channels
 from tests.privacy.stage import Randomness, Session, perform, run_threads
 
@@ -422,7 +421,7 @@ def two_stages() -> Any:
     def stages(cuts: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
         return _stages([count for count in cuts if count], (2, max(cuts)), (2,))
 
-    return mock.patch("privet.suites.masked.candidates.stages", stages)
+    return mock.patch("privet.protocols.masked.candidates.stages", stages)
 
 
 @cache

@@ -21,12 +21,11 @@ from functools import partial
 from typing import Any
 
 from privet.arithmetic.prg import Place, Prg
-from privet.arithmetic.replicated import HOLDERS
 from privet.arithmetic.rings import Ring, RingArray
-from privet.arithmetic.shares import Elements
-from privet.runtime.carries import CLIENT, FIRST, SECOND
-from privet.runtime.letters import Letter
-from privet.runtime.recipes import Recipe
+from privet.arithmetic.shares import HOLDERS, Elements
+from privet.runtime.correlations.correlation import Recipe
+from privet.runtime.correlations.source import CLIENT, FIRST, SECOND
+from privet.runtime.opening import Letter
 from privet.runtime.runtime import Shape
 from privet.transport.channel import Array
 from tests.privacy.explain import Unexplained

@@ -35,8 +35,8 @@ import numpy.typing as npt
 from privet.arithmetic.rings import Ring, RingArray
 from privet.arithmetic.shares import Elements, Share
 from privet.gates.gate import Gate, OpeningGate, together
-from privet.runtime.correlations import Sink, Source
-from privet.runtime.letters import Letter
+from privet.runtime.correlations.source import Sink, Source
+from privet.runtime.opening import Letter
 from privet.runtime.runtime import Things, Winner
 from privet.transport.channel import Array, Expected
 from tests.privacy.stage import (
@@ -226,9 +226,9 @@ def solve(
     with (
         mock.patch.object(Gate, "__call__", solving(Gate.__call__)),
         mock.patch.object(OpeningGate, "__call__", solving(OpeningGate.__call__)),
-        mock.patch("privet.suites.masked.bounds.together", solving(together)),
-        mock.patch("privet.suites.masked.monotone.together", solving(together)),
-        mock.patch("privet.suites.masked.tournament.together", solving(together)),
+        mock.patch("privet.protocols.masked.bounds.together", solving(together)),
+        mock.patch("privet.protocols.masked.candidates.together", solving(together)),
+        mock.patch("privet.protocols.masked.argmax.together", solving(together)),
     ):
         run_threads(
             {

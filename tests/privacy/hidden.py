@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from privet.arithmetic.prg import Place, Prg
-from privet.arithmetic.replicated import HOLDERS
 from privet.arithmetic.rings import Ring, RingArray
-from privet.runtime.letters import Letter
+from privet.arithmetic.shares import HOLDERS
+from privet.runtime.opening import Letter
 from privet.runtime.runtime import Shape
 from privet.transport.channel import Array
 from tests.privacy.explain import Unexplained

@@ -15,12 +15,12 @@ from unittest import mock
 
 import numpy as np
 
-from privet.arithmetic.lattice import Lattice, binomial, ternary
 from privet.arithmetic.prg import Sampler
+from privet.arithmetic.ring_lwe import Lattice, binomial, ternary
 from privet.arithmetic.rings import Ring, RingArray
 from privet.arithmetic.shares import Elements, Share
-from privet.runtime.dealer import SoleDealer
-from privet.runtime.supplied import Supplied
+from privet.runtime.correlations.dealer import SoleDealer
+from privet.runtime.correlations.source import Supplied
 from tests.privacy.cases import N
 
 
@@ -61,8 +61,8 @@ def uniform_lattice() -> Iterator[None]:
         mock.patch.object(SoleDealer, "small", _small),
         mock.patch.object(Lattice, "spread", lambda self, secrets: secrets),
         mock.patch.object(Lattice, "gather", _gather),
-        mock.patch("privet.arithmetic.lattice.degree_for", return_value=N),
-        mock.patch("privet.suites.masked.suite.degree_for", return_value=N),
-        mock.patch("privet.gates.indicators.SmallProducts", _Words),
+        mock.patch("privet.arithmetic.ring_lwe.degree_for", return_value=N),
+        mock.patch("privet.protocols.masked.protocol.degree_for", return_value=N),
+        mock.patch("privet.gates.masked.indicators.SmallProducts", _Words),
     ):
         yield

@@ -9,7 +9,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from privet.terms.plan import ExplainBy
+from privet.spec.plan import ExplainBy
 from tests.privacy.cases import (
     ALL_TERMS,
     NOISE_RISES,

@@ -24,11 +24,11 @@ from privet.arithmetic.prg import SEED_BYTES, Place, Prg, Sum
 from privet.arithmetic.rings import Ring, RingArray
 from privet.arithmetic.shares import Share, Told
 from privet.errors import PeerError
-from privet.runtime.correlations import LiveSink, LiveSource, Sink
-from privet.runtime.dealer import SoleDealer
-from privet.runtime.letters import Letter
+from privet.runtime.correlations.dealer import SoleDealer
+from privet.runtime.correlations.source import LiveSink, LiveSource, Sink
+from privet.runtime.opening import Letter
 from privet.runtime.party import Party
-from privet.runtime.roles import DEALER, Program
+from privet.runtime.run import DEALER, Program
 from privet.runtime.runtime import Runtime, Things, Winner
 from privet.transport.channel import Array, Channel, Expected
 from privet.transport.memory import memory_channels
@@ -109,10 +109,10 @@ class Randomness:
     @contextlib.contextmanager
     def installed(self) -> Iterator[None]:
         with contextlib.ExitStack() as stack:
-            for module in ("party", "correlations", "seeds"):
+            for module in ("party", "correlations.source", "correlations.seeds"):
                 place = f"privet.runtime.{module}.fresh_seed"
                 stack.enter_context(mock.patch(place, self.fresh_seed))
-            for module in ("party", "supplied", "dealer", "runtime"):
+            for module in ("party", "correlations.source", "correlations.dealer", "runtime"):
                 stack.enter_context(mock.patch(f"privet.runtime.{module}.Prg", self.stream))
             yield
 

@@ -10,16 +10,15 @@ import numpy as np
 import pytest
 
 from privet.arithmetic.rings import RingArray
-from privet.data.ids import Ids
+from privet.config.job import Job
+from privet.data.frame import Ids
 from privet.errors import PeerError
-from privet.federation.agreement import agree_on_purpose, agree_on_rows
-from privet.federation.ids import compare_ids, digest_of
-from privet.files.job import Job
-from privet.runtime.counter import cost_of
+from privet.federation.alignment.alignment import compare_ids, digest_of
+from privet.federation.session.agreement import agree_on_purpose, agree_on_rows
+from privet.runtime.cost import cost_of
 from privet.runtime.runtime import Runtime
-from privet.transport.channel import Channel
+from privet.transport.channel import Channel, receive
 from privet.transport.memory import memory_channels
-from privet.transport.messages import receive
 from tests.federation.harness import NAMES
 from tests.federation.test_agreement import Said, by_the_dealer, job, statement
 from tests.privacy.explain import check_inverse, explain

@@ -14,21 +14,21 @@ import pytest
 
 from privet.arithmetic.rings import Z64
 from privet.arrays import BoolArray
-from privet.data.hashing import hash_texts
+from privet.config.job import Job
+from privet.data.id_hashing import hash_texts
 from privet.errors import DataError, DisagreementError, PeerMisbehavedError
-from privet.federation import alignment
-from privet.federation.intersection import DUMMIES
-from privet.files.job import Job
-from privet.laboratory.local_federation import LocalFederation
-from privet.runtime.roles import DEALER
-from privet.transport.messages import swap
+from privet.experiments.local_federation import LocalFederation
+from privet.federation.alignment import psi
+from privet.federation.alignment.psi import DUMMIES
+from privet.runtime.run import DEALER
+from privet.transport.channel import swap
 from privet.transport.sockets import SocketChannel
 from tests.federation.harness import align, prepare, run
 from tests.privacy.aligned import Stage, job_of, perform
 from tests.privacy.uniform import Group, unfair
 
 COMMON = [f"c{k}" for k in range(200)]
-HASHING = ("privet.data.hashing", "privet.data.tags")
+HASHING = ("privet.data.id_hashing", "privet.data.id_hashing")
 
 
 def own(name: str, count: int) -> list[str]:
@@ -141,13 +141,13 @@ def test_the_key_is_the_participants_alone(
 ) -> None:
     """Each one's part goes to all other participants; no part, nor the key, to the dealer."""
     keys: list[bytes] = []
-    draw = alignment.draw_key
+    draw = psi.draw_key
 
     def drawing(*arguments: Any) -> bytes:
         keys.append(draw(*arguments))
         return keys[-1]
 
-    monkeypatch.setattr(alignment, "draw_key", drawing)
+    monkeypatch.setattr(psi, "draw_key", drawing)
     stage = checked(played(job_of(3), rows_of(3)))
     assert len(set(keys)) == 1
     assert len(keys) == 3
@@ -174,7 +174,7 @@ def test_every_part_makes_the_key(
 ) -> None:
     """Not even all others together choose it."""
     keys: dict[str, bytes] = {}
-    draw, changes = alignment.draw_key, [""]
+    draw, changes = psi.draw_key, [""]
 
     def drawing(channel: Any, job: Job) -> bytes:
         keys[changes[0]] = draw(channel, job)
@@ -184,8 +184,8 @@ def test_every_part_makes_the_key(
         name = threading.current_thread().name
         return hashlib.shake_256(f"{name} {name == changes[0]}".encode()).digest(size)
 
-    monkeypatch.setattr(alignment, "draw_key", drawing)
-    monkeypatch.setattr("privet.federation.alignment.secrets.token_bytes", tokens)
+    monkeypatch.setattr(psi, "draw_key", drawing)
+    monkeypatch.setattr("privet.federation.alignment.psi.secrets.token_bytes", tokens)
     for name in ("", "p0", "p1", "p2"):
         changes[0] = name
         checked(played(job_of(3), [COMMON[:3]] * 3))
@@ -406,7 +406,7 @@ def test_whoever_tells_two_others_different_parts_of_the_key(
             content = {**content, "p2": bytes(32)}
         return swap(channel, content)
 
-    monkeypatch.setattr(alignment, "swap", swapped)
+    monkeypatch.setattr(psi, "swap", swapped)
     stage = played(job_of(3), IDS)
     for name in stage.job.names:
         error = stage.errors[name]

@@ -15,10 +15,10 @@ import pytest
 
 from privet.arithmetic.rings import Z32
 from privet.arithmetic.shares import Share
-from privet.boosting.federation import PartyData
+from privet.boosting.training import PartyData
+from privet.protocols.masked.inference import absolute_sums, reveal_means
 from privet.runtime.runtime import Runtime
-from privet.suites.masked.importances import absolute_sums, reveal_means
-from privet.terms.plan import ExplainBy
+from privet.spec.plan import ExplainBy
 from tests.privacy.cases import (
     THREE,
     mirror,

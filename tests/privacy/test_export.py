@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 from privet.boosting.model import Feature, Model
-from privet.boosting.part import LabelUnit, ModelPart, join
-from privet.data.encoder import Encoder
-from privet.data.kinds import NUMBER, Kind
+from privet.boosting.model_part import LabelUnit, ModelPart, join
+from privet.config.job import Job
+from privet.data.encoding import Encoder
 from privet.errors import ParameterError, PeerMisbehavedError, PrivetError
-from privet.federation.exporting import Contribution, hand_over
-from privet.files.job import Job
-from privet.files.part_file import PartFile
+from privet.federation.prediction.export import Contribution, hand_over
+from privet.spec.column_types import NUMBER, Kind
+from privet.storage.model_part import PartFile
 from privet.transport.channel import Array
 from privet.transport.memory import MemoryChannel, memory_channels
 

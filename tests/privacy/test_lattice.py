@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from privet.arithmetic.lattice import Lattice, binomial, degree_for, ternary
 from privet.arithmetic.prg import Sampler
+from privet.arithmetic.ring_lwe import Lattice, binomial, degree_for, ternary
 from privet.arithmetic.rings import RingArray, integers_modulo, signed
 from privet.arithmetic.shares import Share
-from privet.gates.hide import hide
+from privet.gates.masked.value import hide
 from privet.runtime.runtime import Runtime
 from tests.gates.test_masked import on_shares
 from tests.privacy.cases import (
@@ -137,7 +137,7 @@ def test_no_secret_and_no_error_is_used_twice(task: str, monkeypatch: pytest.Mon
         return sampled
 
     for sampler in (ternary, binomial):
-        monkeypatch.setattr(f"privet.gates.hide.{sampler.__name__}", noting(sampler))
+        monkeypatch.setattr(f"privet.gates.masked.value.{sampler.__name__}", noting(sampler))
     program, data = training("masked", task, 2, 0, tables=2, depth=3, chosen=LATTICE)
     play(program, 2, data)
     outputs = 3 if task == THREE else 1

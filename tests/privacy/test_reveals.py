@@ -7,13 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from privet.boosting.part import LabelUnit
-from privet.runtime.ledger import Ledger
-from privet.runtime.roles import DEALER
-from privet.suites.masked.candidates import units_of_score
-from privet.suites.masked.gains import told_drop
-from privet.suites.masked.scales import Scales
-from privet.terms.plan import ExplainBy
+from privet.boosting.model_part import LabelUnit
+from privet.protocols.masked.candidates import told_drop, units_of_score
+from privet.protocols.masked.precision.scores import Scales
+from privet.runtime.accounting import Ledger
+from privet.runtime.run import DEALER
+from privet.spec.plan import ExplainBy
 from tests.privacy.cases import DEPTH, SET_ASIDE, prediction, training
 from tests.privacy.stage import perform
 from tests.runtime.harness import play

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from privet.arithmetic.prg import Place, Prg
-from privet.transport import messages
+from privet.transport import channel as messages
 from tests.federation.harness import prepare, run
 from tests.federation.test_serving import Service
 
@@ -36,7 +36,7 @@ def test_two_batches_of_the_same_rows(tmp_path: Path, monkeypatch: pytest.Monkey
         return message
 
     monkeypatch.setattr(Prg, "_bytes", watched)
-    for module in ("serving", "service"):
+    for module in ("serving.service", "serving.service"):
         monkeypatch.setattr(f"privet.federation.{module}.receive", listening)
     service = Service(local)
     for _ in range(2):

@@ -13,12 +13,12 @@ import pytest
 from privet.arithmetic.prg import Place, fresh_seed
 from privet.arithmetic.rings import Z8, Z64, Ring, RingArray
 from privet.errors import CorrelationError
-from privet.runtime.dealt_file import FileSource
+from privet.runtime.correlations.files import FileSource
+from privet.runtime.correlations.seeds import draw_seeds, draw_seeds_alone, mark_of
 from privet.runtime.party import Party
-from privet.runtime.roles import deal_ahead
+from privet.runtime.run import deal_ahead
 from privet.runtime.runtime import Runtime
-from privet.runtime.seeds import draw_seeds, draw_seeds_alone, mark_of
-from privet.transport.identity import create_identity
+from privet.transport.tls import create_identity
 from tests.privacy.cases import prediction, training
 from tests.privacy.stage import Session, Stream, perform
 from tests.privacy.uniform import groups, unfair
@@ -93,7 +93,7 @@ def test_openings_of_one_session_have_masks_of_their_own(case: str) -> None:
 def test_a_dealer_that_repeats_itself_repeats_no_mask(monkeypatch: pytest.MonkeyPatch) -> None:
     """Restored from a backup, a dealer draws the same parts of seeds; the nonces are fresh."""
     parts = iter([bytes([k]) * 32 for k in range(4)] * 2)
-    monkeypatch.setattr("privet.runtime.seeds.fresh_seed", lambda: next(parts))
+    monkeypatch.setattr("privet.runtime.correlations.seeds.fresh_seed", lambda: next(parts))
     program, data = training("masked", "regression", 3, 0, tables=4)
     assert_unrelated(*(perform(program, data, None) for _ in range(2)))
     assert next(parts, None) is None  # the dealer did repeat itself
@@ -135,7 +135,7 @@ def test_a_seed_is_all_that_the_system_gives(monkeypatch: pytest.MonkeyPatch) ->
 def test_every_bit_of_part_and_nonce_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     """A seed is another one if a bit of either is: nothing of them is cut off."""
     parts = [bytes(32)]
-    monkeypatch.setattr("privet.runtime.seeds.fresh_seed", lambda: parts[-1])
+    monkeypatch.setattr("privet.runtime.correlations.seeds.fresh_seed", lambda: parts[-1])
     seeds = set(draw_seeds([bytes(32)])[1])
     flips = [(1 << bit).to_bytes(32, "little") for bit in range(256)]
     for nonce in flips:
@@ -151,7 +151,7 @@ def test_every_bit_of_a_seed_of_files_counts(monkeypatch: pytest.MonkeyPatch) ->
     names, marks = set(), set()
     for bit in range(256):
         seed = (1 << bit).to_bytes(32, "little")
-        monkeypatch.setattr("privet.runtime.seeds.fresh_seed", lambda seed=seed: seed)
+        monkeypatch.setattr("privet.runtime.correlations.seeds.fresh_seed", lambda seed=seed: seed)
         name, seeds = draw_seeds_alone(2)
         assert seeds == [seed, seed]
         names.add(name)
@@ -176,7 +176,7 @@ def test_a_dealing_that_repeats_is_refused(tmp_path: Path, monkeypatch: pytest.M
     """Restored from a backup, a dealer repeats a seed: whatever else is new, it is used once."""
     dealer = create_identity("dealer", tmp_path)
     seeds = iter([b"a" * 32, b"b" * 32, b"a" * 32, b"c" * 32])
-    monkeypatch.setattr("privet.runtime.seeds.fresh_seed", lambda: next(seeds))
+    monkeypatch.setattr("privet.runtime.correlations.seeds.fresh_seed", lambda: next(seeds))
     found = []
     for number in range(2):
         folder = tmp_path / str(number)

@@ -15,14 +15,13 @@ import pytest
 
 from privet.arithmetic.rings import Z1, Z32
 from privet.arithmetic.shares import Share
-from privet.boosting.federation import PartyData, own_data
-from privet.boosting.sharded_inference import ShardInference
-from privet.boosting.shards import rows_of_shard
-from privet.runtime.orders import Order
+from privet.boosting.sharding import ShardInference, rows_of_shard
+from privet.boosting.training import PartyData, own_data
+from privet.protocols.masked.precision.scores import Scales
+from privet.protocols.masked.protocol import MaskedSuite
+from privet.protocols.masked.sharding import MaskedShardWorker
 from privet.runtime.runtime import Runtime
-from privet.suites.masked.scales import Scales
-from privet.suites.masked.suite import MaskedSuite
-from privet.suites.masked.worker import MaskedShardWorker
+from privet.runtime.workers import Order
 from tests.privacy.cases import N
 from tests.privacy.explain import explain
 from tests.privacy.lattice import uniform_lattice

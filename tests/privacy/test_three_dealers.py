@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from privet.arithmetic.replicated import HOLDERS
+from privet.arithmetic.shares import HOLDERS
 from tests.privacy.cases import prediction, training
 from tests.privacy.choosing import explain
 from tests.privacy.hidden import Coalition

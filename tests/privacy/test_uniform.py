@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from privet.arithmetic.rings import Ring, RingArray
-from privet.boosting.federation import PartyData
+from privet.boosting.training import PartyData
 from tests.privacy.cases import ALL_TERMS, mirror, other_label, training, uniform_session
 from tests.privacy.openings import tables, written
 from tests.privacy.stage import Randomness, Seen, Session, perform

@@ -11,16 +11,20 @@ from functools import partial
 from typing import Any, NamedTuple
 from unittest import mock
 
-from privet.arithmetic.replicated import HOLDERS
 from privet.arithmetic.rings import Ring, RingArray
-from privet.runtime import dealer as dealer_module
-from privet.runtime import fellows as fellows_module
-from privet.runtime import one_of_three
-from privet.runtime.carries import CLIENT
-from privet.runtime.correlations import Sink
-from privet.runtime.fellows import Fellows
-from privet.runtime.letters import Letter
-from privet.runtime.one_of_three import OneOfThree, _Roles
+from privet.arithmetic.shares import HOLDERS
+from privet.runtime.correlations import (
+    dealer as dealer_module,
+)
+from privet.runtime.correlations import (
+    replicated,
+)
+from privet.runtime.correlations import (
+    replicated as fellows_module,
+)
+from privet.runtime.correlations.replicated import Fellows, OneOfThree, _Roles
+from privet.runtime.correlations.source import CLIENT, Sink
+from privet.runtime.opening import Letter
 from privet.transport.channel import Array, Channel, Expected
 from privet.transport.memory import memory_channels
 
@@ -179,8 +183,8 @@ def deal(
     with (
         mock.patch.object(fellows_module, "fresh_seed", seed),
         mock.patch.object(dealer_module, "AT_ONCE", 1),
-        mock.patch.object(one_of_three, "_Roles", _Talk),
-        mock.patch.object(one_of_three, "Letter", _Written),
+        mock.patch.object(replicated, "_Roles", _Talk),
+        mock.patch.object(replicated, "Letter", _Written),
     ):
         threads = [threading.Thread(target=partial(body, k), daemon=True) for k in range(HOLDERS)]
         for thread in threads:

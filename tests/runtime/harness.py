@@ -12,13 +12,12 @@ from scipy.stats import chi2
 
 from privet.arithmetic.rings import RingArray
 from privet.errors import PeerError
-from privet.runtime.correlations import LiveSource
-from privet.runtime.counter import Cost, Counter
-from privet.runtime.ledger import Ledger
-from privet.runtime.meter import Meter
+from privet.runtime.accounting import Ledger, Meter
+from privet.runtime.correlations.source import LiveSource
+from privet.runtime.cost import Cost, Counter
 from privet.runtime.opening import Link
 from privet.runtime.party import Party
-from privet.runtime.roles import DEALER, Program, run_dealer
+from privet.runtime.run import DEALER, Program, run_dealer
 from privet.transport.channel import Array, Channel, Expected
 from privet.transport.memory import memory_channels
 

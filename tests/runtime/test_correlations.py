@@ -15,16 +15,16 @@ from privet.arithmetic.rings import Z64
 from privet.arithmetic.shares import Share
 from privet.errors import CorrelationError, PeerMisbehavedError, PrivetError, UnavailableError
 from privet.gates.beaver import multiply
-from privet.runtime.correlations import LiveSink, Undealt
-from privet.runtime.dealer import Dealer
-from privet.runtime.dealt_file import FileSource
-from privet.runtime.launcher import simulate
+from privet.runtime.correlations.dealer import Dealer
+from privet.runtime.correlations.files import FileSource
+from privet.runtime.correlations.seeds import mark_of
+from privet.runtime.correlations.source import LiveSink, Undealt
+from privet.runtime.local.launcher import simulate
 from privet.runtime.party import Party
-from privet.runtime.roles import DEALER, bytes_ahead, deal_ahead, run_dealer, run_party
+from privet.runtime.run import DEALER, bytes_ahead, deal_ahead, run_dealer, run_party
 from privet.runtime.runtime import Runtime
-from privet.runtime.seeds import mark_of
-from privet.transport.identity import Identity, create_identity
 from privet.transport.memory import MemoryChannel, memory_channels
+from privet.transport.tls import Identity, create_identity
 
 NAMES = ["party1", "party2", "party3"]
 
@@ -254,7 +254,7 @@ class Counting(MemoryChannel):
 
 def test_the_dealer_runs_ahead_only_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
     """100 MB for participants that start late and take turns in being slow; 3 MB wait at most."""
-    monkeypatch.setattr("privet.runtime.roles.LiveSink", partial(LiveSink, ahead=1 << 20))
+    monkeypatch.setattr("privet.runtime.run.LiveSink", partial(LiveSink, ahead=1 << 20))
     channels = memory_channels([*NAMES, DEALER], deadline=20)
     channels[DEALER].__class__ = Counting
 

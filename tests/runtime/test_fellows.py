@@ -13,17 +13,16 @@ import numpy as np
 import pytest
 
 from privet.arithmetic.prg import SEED_BYTES
-from privet.arithmetic.replicated import HOLDERS
 from privet.arithmetic.rings import Z64
+from privet.arithmetic.shares import HOLDERS
 from privet.errors import CorrelationError, PeerError
-from privet.runtime import fellows
-from privet.runtime.correlations import LiveSource
-from privet.runtime.fellows import Fellows, SinkOfThree
-from privet.runtime.launcher import simulate
-from privet.runtime.one_of_three import OneOfThree
+from privet.runtime.correlations import replicated
+from privet.runtime.correlations.replicated import Fellows, OneOfThree, SinkOfThree
+from privet.runtime.correlations.seeds import NAME_BYTES
+from privet.runtime.correlations.source import LiveSource
+from privet.runtime.local.launcher import simulate
 from privet.runtime.party import Party
 from privet.runtime.runtime import Runtime
-from privet.runtime.seeds import NAME_BYTES
 from privet.transport.channel import Array, Channel
 from privet.transport.memory import memory_channels
 
@@ -236,7 +235,7 @@ def restored(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
         drawn[name] += 1
         return hashlib.sha256(f"{name} {drawn[name]}".encode()).digest()
 
-    monkeypatch.setattr(fellows, "fresh_seed", seed)
+    monkeypatch.setattr(replicated, "fresh_seed", seed)
     return drawn.clear
 
 

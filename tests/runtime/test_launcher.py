@@ -10,9 +10,9 @@ import pytest
 from privet.arithmetic.rings import Z64
 from privet.errors import DataError, ParameterError, PeerLostError
 from privet.gates.beaver import multiply
-from privet.runtime.dealer import Dealer
-from privet.runtime.launcher import simulate
-from privet.runtime.network import NETWORKS, Network
+from privet.runtime.correlations.dealer import Dealer
+from privet.runtime.local.launcher import simulate
+from privet.runtime.local.network import NETWORKS, Network
 from privet.runtime.party import Party
 from privet.runtime.runtime import Runtime
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from privet.arithmetic.rings import BITS, Z32, Z36, Z64, Ring, integers_modulo
-from privet.runtime.letters import Letter
+from privet.runtime.opening import Letter
 
 rings = st.integers(1, 64).map(integers_modulo) | st.just(BITS)
 

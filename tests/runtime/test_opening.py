@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from privet.arithmetic.rings import Z36, Z64, Ring, integers_modulo
-from privet.runtime.counter import Cost
+from privet.runtime.cost import Cost
 from privet.runtime.opening import USUAL_BYTES, Link, Travel
 from tests.runtime.harness import check_count, play
 from tests.runtime.test_party import counting, opening

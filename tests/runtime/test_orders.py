@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from privet import errors
-from privet.data.sources.source import naming
-from privet.runtime.orders import Head, Worker
+from privet.data.sources.base import naming
+from privet.runtime.workers import Head, Worker
 from privet.transport.memory import memory_channels
 
 

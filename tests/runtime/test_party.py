@@ -9,10 +9,10 @@ import pytest
 from privet.arithmetic.rings import BITS, Z32, Z36, Z64, Ring, add_counting_wraps, integers_modulo
 from privet.arithmetic.shares import Share
 from privet.errors import CorrelationError, PeerError, PeerMisbehavedError, ResultError
-from privet.runtime.counter import Cost, Counter
-from privet.runtime.dealer import Dealer
-from privet.runtime.launcher import simulate
-from privet.runtime.ledger import Disclosure
+from privet.runtime.accounting import Disclosure
+from privet.runtime.correlations.dealer import Dealer
+from privet.runtime.cost import Cost, Counter
+from privet.runtime.local.launcher import simulate
 from privet.runtime.opening import USUAL_BYTES
 from privet.runtime.party import Party
 from privet.runtime.runtime import Runtime, Things

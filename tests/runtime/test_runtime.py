@@ -14,8 +14,8 @@ from privet.arithmetic.rings import Z32, Z36, Z64, Ring, RingArray
 from privet.arithmetic.shares import Share
 from privet.gates.beaver import multiply, square
 from privet.gates.permute import permute
-from privet.runtime.counter import Cost, Counter, cost_of
-from privet.runtime.dealer import Dealer
+from privet.runtime.correlations.dealer import Dealer
+from privet.runtime.cost import Cost, Counter, cost_of
 from privet.runtime.party import Party
 from privet.runtime.runtime import Runtime, Things
 from tests.runtime.harness import check_count, measured, play

@@ -14,16 +14,15 @@ import pytest
 
 from privet.arithmetic.rings import Z64
 from privet.errors import PeerError, PeerLostError, ResultError
-from privet.gates.masked import Lifted, lift, mask_one
-from privet.gates.polynomial import polynomial
-from privet.runtime import dealer as dealer_module
-from privet.runtime import fellows
-from privet.runtime.correlations import Sink
-from privet.runtime.fellows import Fellows
-from privet.runtime.launcher import simulate
-from privet.runtime.one_of_three import OneOfThree
+from privet.gates.masked.polynomial import polynomial
+from privet.gates.masked.value import Lifted, lift, mask_one
+from privet.runtime.correlations import dealer as dealer_module
+from privet.runtime.correlations import replicated
+from privet.runtime.correlations.dealer import Turns, side_by_side
+from privet.runtime.correlations.replicated import Fellows, OneOfThree
+from privet.runtime.correlations.source import Sink
+from privet.runtime.local.launcher import simulate
 from privet.runtime.runtime import Runtime
-from privet.runtime.side_by_side import Turns, side_by_side
 from privet.transport.channel import Array
 from privet.transport.memory import memory_channels
 
@@ -155,7 +154,7 @@ def dealt(at_once: int, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, Any, Any]
         here.count += 1
         return bytes([here.number, here.count] * 16)
 
-    monkeypatch.setattr(fellows, "fresh_seed", seed)
+    monkeypatch.setattr(replicated, "fresh_seed", seed)
     channels, heard = memory_channels(NAMES), defaultdict[Any, list[Any]](list)
     sent: list[list[Any]] = [[], [], []]
     progress: list[list[int]] = [[], [], []]

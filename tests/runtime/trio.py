@@ -11,16 +11,14 @@ from typing import Any
 import numpy as np
 
 from privet.arithmetic.prg import Place
-from privet.arithmetic.replicated import HOLDERS, Replicated
 from privet.arithmetic.rings import Ring, RingArray, signed
-from privet.arithmetic.shares import Elements
-from privet.gates.histogram import _Sums
-from privet.runtime.correlations import Sink
-from privet.runtime.dealer import Dealer
-from privet.runtime.fellows import Fellows
-from privet.runtime.letters import Letter
-from privet.runtime.one_of_three import OneOfThree
-from privet.runtime.recipes import Recipe
+from privet.arithmetic.shares import HOLDERS, Elements, Replicated
+from privet.gates.masked.histogram import _Sums
+from privet.runtime.correlations.correlation import Recipe
+from privet.runtime.correlations.dealer import Dealer
+from privet.runtime.correlations.replicated import Fellows, OneOfThree
+from privet.runtime.correlations.source import Sink
+from privet.runtime.opening import Letter
 from privet.transport.memory import memory_channels
 
 NAMES = ("dealer1", "dealer2", "dealer3")

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from privet.boosting.federation import Federation, PartyData, Trained, TrainingState, train
-from privet.boosting.shards import dismiss, rows_of_shard, train_shard
-from privet.runtime.local_processes import raise_first
-from privet.runtime.orders import Head, Worker
-from privet.runtime.roles import Record, dealer_names, run_dealer, run_party
+from privet.boosting.sharding import dismiss, rows_of_shard, train_shard
+from privet.boosting.training import Federation, PartyData, Trained, TrainingState, train
+from privet.runtime.local.launcher import raise_first
+from privet.runtime.run import Record, dealer_names, run_dealer, run_party
 from privet.runtime.runtime import Runtime
-from privet.terms.plan import Plan
+from privet.runtime.workers import Head, Worker
+from privet.spec.plan import Plan
 from privet.transport.channel import Channel
 from privet.transport.memory import memory_channels
 

@@ -13,17 +13,17 @@ import pytest
 from privet.arithmetic.rings import Ring
 from privet.arithmetic.shares import Share
 from privet.errors import ResultError
-from privet.gates.masked import Masked
-from privet.gates.sigmoid_series import LARGEST_SCORE
-from privet.runtime.launcher import simulate
+from privet.gates.masked.functions import LARGEST_SCORE
+from privet.gates.masked.value import Masked
+from privet.protocols.masked.precision.scores import Scales
+from privet.protocols.masked.split_search import Cuts
+from privet.protocols.paper.protocol import largest_leaf
+from privet.runtime.local.launcher import simulate
 from privet.runtime.runtime import Runtime
-from privet.suites.masked.cuts import Cuts
-from privet.suites.masked.scales import Scales
-from privet.suites.paper.table import largest_leaf
 from tests.boosting.test_federation import trial
 
-PAPER_LEAVES = "privet.suites.paper.table.leaf_values"
-MASKED_LEAF_SUMS = "privet.suites.masked.cuts.Cuts._leaf_sums"
+PAPER_LEAVES = "privet.protocols.paper.protocol.leaf_values"
+MASKED_LEAF_SUMS = "privet.protocols.masked.split_search.Cuts._leaf_sums"
 
 
 def off_by(share: Share, much: int) -> Share:
@@ -152,8 +152,8 @@ def test_much_l2_is_nothing_wrong(l2: float) -> None:
 
 def test_scores_beyond_what_the_sigmoid_is_right_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """Everybody's scores are moved after the first table, to just below the bound and above it."""
-    place = "privet.suites.masked.samples.Samples.leaves"
-    original = _function("privet.suites.masked.samples.Samples").leaves
+    place = "privet.protocols.masked.rows.Samples.leaves"
+    original = _function("privet.protocols.masked.rows.Samples").leaves
 
     def moved(to: float) -> Any:
         def patched(self: Any, values: Masked, ring: Ring) -> Share:
@@ -182,7 +182,7 @@ def _function(place: str) -> Any:
 
 def test_a_choice_of_no_feature(monkeypatch: pytest.MonkeyPatch) -> None:
     """A damaged share of what the finalists carry: nobody won."""
-    place = "privet.suites.masked.cuts.best"
+    place = "privet.protocols.masked.split_search.best"
     best = _function(place)
 
     def damaged(runtime: Runtime, *arguments: Any) -> Share:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from privet import DataError
-from privet.terms.cuts import Cuts, check_told, told_cuts
+from privet.spec.plan import Cuts, check_told, told_cuts
 
 FILLED = [0, 1, 2, 3, 4, 7, 8, 9]
 

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from privet.terms.draws import draw, drawn_rows
-from privet.terms.params import Params
+from privet.spec.params import Params
+from privet.spec.sampling import draw, drawn_rows
 
 
 def params(**changes: Any) -> Params:

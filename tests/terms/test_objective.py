@@ -11,14 +11,10 @@ from hypothesis import strategies as st
 from privet import DataError, ModelError, ParameterError
 from privet.arithmetic.rings import Z64, signed
 from privet.arithmetic.shares import Share
-from privet.terms.metrics import by_class, likeliest
-from privet.terms.objective import Functions, Objective, SharedReal
-from privet.terms.objectives import (
-    OBJECTIVES,
-    objective_of,
-    objective_with,
-    sigmoid,
-)
+from privet.objectives.base import Functions, Objective, SharedReal
+from privet.objectives.classification import sigmoid
+from privet.objectives.metrics import by_class, likeliest
+from privet.objectives.regression import OBJECTIVES, objective_of, objective_with
 
 REGRESSION, CLASSIFICATION = OBJECTIVES["regression"], OBJECTIVES["classification"]
 THREE = objective_of("classification", 3)

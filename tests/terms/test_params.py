@@ -12,12 +12,11 @@ from pydantic_core import PydanticUndefined
 from typer.testing import CliRunner
 
 from privet import Experiment, ParameterError, Params, PrivetClassifier, PrivetRegressor, run
-from privet.cli.app import app
-from privet.cli.commands import load
+from privet.cli.app import app, load
 from privet.cli.simulate import simulate
-from privet.files.job import Job
-from privet.terms.objectives import OBJECTIVES
-from privet.terms.params import hyper_parameters, spelled_out
+from privet.config.job import Job
+from privet.objectives.regression import OBJECTIVES
+from privet.spec.params import hyper_parameters, spelled_out
 
 LEARNED = ("task", "classes")
 DEFAULTS = {
@@ -98,7 +97,7 @@ def test_estimators_train_with_it(estimator: Any, monkeypatch: pytest.MonkeyPatc
         given.append(params)
         raise EnoughError
 
-    monkeypatch.setattr("privet.estimator.base.fit_parties", stop)
+    monkeypatch.setattr("privet.estimators.base.fit_parties", stop)
     X, y = np.arange(12.0).reshape(6, 2), [0, 1, 0, 1, 1, 1]
     for chosen in ({}, OTHERS, {"tables": np.int64(3), "l2": 2, "base_score": np.float32(0.5)}):
         with pytest.raises(EnoughError):

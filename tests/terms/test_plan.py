@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from privet import Params
-from privet.terms.objectives import OBJECTIVES
-from privet.terms.plan import Ownership, Plan
+from privet.objectives.regression import OBJECTIVES
+from privet.spec.plan import Ownership, Plan
 
 OWNERSHIP = Ownership((0, 2, 0, 1, 2), 2)
 

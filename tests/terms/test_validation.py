@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from privet.errors import DataError, ParameterError
-from privet.terms.params import Params
-from privet.terms.plan import Ownership, Plan
-from privet.terms.validation import (
+from privet.spec.params import Params
+from privet.spec.plan import Ownership, Plan
+from privet.spec.sampling import (
     best_of,
     check_split,
     count_validation,

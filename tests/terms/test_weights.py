@@ -7,8 +7,8 @@ import pytest
 
 from privet.arrays import FloatArray
 from privet.errors import DataError
-from privet.terms.objectives import objective_of
-from privet.terms.weights import LARGEST_WEIGHT, class_weights, relative_weights, usable_weights
+from privet.objectives.regression import objective_of
+from privet.spec.sampling import LARGEST_WEIGHT, class_weights, relative_weights, usable_weights
 
 
 @pytest.mark.parametrize("scale", [1e-300, 1.0, 1e300])

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from privet.runtime.local.network import Link, Route, emulate
 from privet.transport.channel import Channel
-from privet.transport.emulator import Link, Route, emulate
-from privet.transport.identity import create_identity
-from privet.transport.link import PeerLink
+from privet.transport.connection import PeerLink
 from privet.transport.memory import memory_channels
-from privet.transport.mesh import Member, connect, listen
+from privet.transport.rendezvous import Member, connect, listen
 from privet.transport.sockets import SocketChannel
+from privet.transport.tls import create_identity
 
 Connect = Callable[..., dict[str, Channel]]
 NAMES = ("ann", "bob", "cid")

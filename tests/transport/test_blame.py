@@ -22,8 +22,8 @@ from privet.errors import (
     ResultError,
 )
 from privet.transport.channel import Channel, Expected
+from privet.transport.connection import Doubt, kin_of
 from privet.transport.frames import ALIVE, FAILED, array_header, name_tag
-from privet.transport.link import Doubt, kin_of
 from privet.transport.sockets import _GRACE, SocketChannel
 from tests.transport.conftest import NAMES, mesh
 

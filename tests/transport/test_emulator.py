@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from privet.transport.emulator import Link, Route, emulate
-from privet.transport.mesh import listen
+from privet.runtime.local.network import Link, Route, emulate
+from privet.transport.rendezvous import listen
 
 Line = tuple[socket.socket, socket.socket]
 

@@ -16,12 +16,11 @@ from hypothesis import strategies as st
 
 from privet import errors
 from privet.errors import PeerFailedError
-from privet.transport import farewell, mesh
-from privet.transport.farewell import answers_as, say_farewell
+from privet.transport import rendezvous
 from privet.transport.frames import name_tag
-from privet.transport.greeting import Failure, Greeter, RefusedError
-from privet.transport.identity import Identity, create_identity
-from privet.transport.mesh import Member, listen
+from privet.transport.handshake import Failure, Greeter, RefusedError
+from privet.transport.rendezvous import Member, answers_as, listen, say_farewell
+from privet.transport.tls import Identity, create_identity
 from tests.transport.test_meeting import NAMES, Links, Meeting, answering, complete
 
 
@@ -35,11 +34,11 @@ def meeting(tmp_path: Path) -> Iterator[Meeting]:
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mesh, "_REFUSED_SECONDS", 1.0)
-    monkeypatch.setattr(mesh, "_REFUSED_RETRY_SECONDS", 0.4)
-    monkeypatch.setattr(farewell, "_REFUSED_RETRY_SECONDS", 0.4)
-    monkeypatch.setattr(farewell, "_QUIET_SECONDS", 0.6)
-    monkeypatch.setattr(farewell, "_LONGEST_SECONDS", 3.0)
+    monkeypatch.setattr(rendezvous, "_REFUSED_SECONDS", 1.0)
+    monkeypatch.setattr(rendezvous, "_REFUSED_RETRY_SECONDS", 0.4)
+    monkeypatch.setattr(rendezvous, "_REFUSED_RETRY_SECONDS", 0.4)
+    monkeypatch.setattr(rendezvous, "_QUIET_SECONDS", 0.6)
+    monkeypatch.setattr(rendezvous, "_LONGEST_SECONDS", 3.0)
 
 
 @pytest.fixture
@@ -150,7 +149,7 @@ def test_those_behind_a_wall_are_told_when_they_call(
     meeting: Meeting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Bob's address is open to nobody, as nobody but cid needs it."""
-    monkeypatch.setattr(farewell, "_LISTEN_SECONDS", 3.0)
+    monkeypatch.setattr(rendezvous, "_LISTEN_SECONDS", 3.0)
     close(meeting, "cid")
     with listen() as door:
         closed = door.getsockname()[1]
@@ -320,7 +319,7 @@ def test_those_who_do_not_answer_are_not_waited_for_long(meeting: Meeting) -> No
     """A door behind which nobody speaks is like an address that swallows everything."""
     start = time.monotonic()
     assert leave(meeting, "bob") == []
-    assert time.monotonic() - start < farewell._CALL_SECONDS + 1.0
+    assert time.monotonic() - start < rendezvous._CALL_SECONDS + 1.0
 
 
 @pytest.mark.usefixtures("impatient")

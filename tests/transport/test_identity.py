@@ -8,9 +8,9 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from privet.config import check_name
 from privet.errors import ParameterError, UnavailableError
-from privet.transport.identity import (
+from privet.schema import check_name
+from privet.transport.tls import (
     SIGNATURE_BYTES,
     create_identity,
     has_signed,

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from privet.errors import PeerLostError, PeerMisbehavedError
-from privet.transport import link as links
+from privet.transport import connection as links
 from privet.transport.channel import Expected
+from privet.transport.connection import PeerLink
 from privet.transport.frames import array_header, name_tag
-from privet.transport.link import PeerLink
 from privet.transport.sockets import SocketChannel
 
 ONE = np.arange(8, dtype=np.uint64)

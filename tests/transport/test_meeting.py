@@ -16,11 +16,11 @@ import numpy.typing as npt
 import pytest
 
 from privet.errors import PeerError, PeerLostError
-from privet.transport import arrivals, mesh
+from privet.transport import rendezvous
+from privet.transport.connection import PeerLink
 from privet.transport.frames import array_header
-from privet.transport.identity import Identity, create_identity
-from privet.transport.link import PeerLink
-from privet.transport.mesh import Member, connect, listen
+from privet.transport.rendezvous import Member, connect, listen
+from privet.transport.tls import Identity, create_identity
 
 NAMES = ("ann", "bob", "cid")
 Links = dict[str, PeerLink]
@@ -205,7 +205,7 @@ def test_those_who_wait_show_each_other_life(meeting: Meeting) -> None:
 
 def test_first_words_may_not_be_many(meeting: Meeting, monkeypatch: pytest.MonkeyPatch) -> None:
     """Somebody who is let in could otherwise fill our memory while we wait for others."""
-    monkeypatch.setattr(arrivals, "FIRST_WORDS", 1000)
+    monkeypatch.setattr(rendezvous, "FIRST_WORDS", 1000)
     told: list[str] = []
     ann = meeting.come("ann", timeout=3.0, on_wait=lambda text, _: told.append(text))
     [bob] = meeting.come("bob", "ann")().values()
@@ -216,8 +216,8 @@ def test_first_words_may_not_be_many(meeting: Meeting, monkeypatch: pytest.Monke
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mesh, "_REFUSED_SECONDS", 1.0)
-    monkeypatch.setattr(mesh, "_REFUSED_RETRY_SECONDS", 0.4)
+    monkeypatch.setattr(rendezvous, "_REFUSED_SECONDS", 1.0)
+    monkeypatch.setattr(rendezvous, "_REFUSED_RETRY_SECONDS", 0.4)
 
 
 @pytest.mark.usefixtures("impatient")

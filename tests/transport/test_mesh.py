@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from privet.errors import ParameterError, PeerError, PeerLostError, UnavailableError
-from privet.transport.identity import Identity, create_identity, renew_identity
-from privet.transport.mesh import Member, connect, listen
+from privet.transport.rendezvous import Member, connect, listen
+from privet.transport.tls import Identity, create_identity, renew_identity
 
 
 class Pair:

@@ -15,11 +15,11 @@ from urllib.parse import quote, urlsplit
 
 import pytest
 
-from privet.federation.events import Event
-from privet.files.endpoint import Door
-from privet.files.runs import RunRecord
-from privet.laboratory.local_federation import LocalFederation
-from privet.ui.server import serving_page
+from privet.config.party import Door
+from privet.dashboard.server import serving_page
+from privet.experiments.local_federation import LocalFederation
+from privet.federation.monitoring.events import Event
+from privet.storage.journal import RunRecord
 from tests.federation.harness import prepare, run
 
 

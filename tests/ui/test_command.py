@@ -48,7 +48,7 @@ def test_what_cannot_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     assert "job.toml" in complaint(party, f"--job={tmp_path / 'no' / 'job.toml'}")
     assert "is not HOST:PORT" in complaint(party, "--address=here")
     assert "TLS takes both" in complaint(party, "--key=some.key")
-    monkeypatch.setitem(sys.modules, "privet.ui.server", None)
+    monkeypatch.setitem(sys.modules, "privet.dashboard.server", None)
     assert "pip install 'privet[ui]'" in complaint(party)
 
 

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from privet.ui.app import PAGE
+from privet.dashboard.app import PAGE
 
 FILES = sorted(PAGE.iterdir())
 

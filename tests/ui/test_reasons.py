@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from privet.dashboard.predictions import found_rows, reasons
 from privet.errors import DataError, ParameterError
-from privet.ui.reasons import found_rows, reasons
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from privet.ui.run_view import RunView
+from privet.dashboard.run_state import RunView
 
 BEGAN = {
     "event": "began",

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from privet.config.party import PartyFile
+from privet.dashboard.run_store import Cursor, Watch
 from privet.errors import ParameterError
-from privet.federation.events import Event
-from privet.files.party_file import PartyFile
-from privet.files.runs import RunRecord
-from privet.laboratory.local_federation import LocalFederation
-from privet.ui.watch import Cursor, Watch
+from privet.experiments.local_federation import LocalFederation
+from privet.federation.monitoring.events import Event
+from privet.storage.journal import RunRecord
 from tests.federation.harness import prepare, run
 
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 import privet
-from privet.files.job import Job
-from privet.ui import words
-from privet.ui.words import added, allowances, ledger, sentence
+from privet.config.job import Job
+from privet.dashboard import disclosures
+from privet.dashboard.disclosures import added, allowances, ledger, sentence
 from tests.federation.harness import change, prepare, run
 
 
@@ -56,7 +56,7 @@ def test_whatever_is_revealed_has_words() -> None:
     for call in calls:
         found = set(re.findall(call, source))
         assert found, call  # the pattern still finds them
-        assert found <= set(words._WORDS)
+        assert found <= set(disclosures._WORDS)
 
 
 def trained(tmp_path: Path, terms: str, params: str = "") -> tuple[Job, list[dict[str, Any]]]:

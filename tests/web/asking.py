@@ -9,13 +9,13 @@ import ssl
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from privet.data.description import DataDescription
-from privet.data.encoder import Encoder
-from privet.data.kinds import Kind
-from privet.federation.events import Event, Tell
-from privet.federation.request_queue import RequestQueue
-from privet.files.endpoint import Endpoint
-from privet.web.asked import Reader
+from privet.config.party import Endpoint
+from privet.config.table import DataDescription
+from privet.data.encoding import Encoder
+from privet.federation.monitoring.events import Event, Tell
+from privet.federation.serving.request_queue import RequestQueue
+from privet.spec.column_types import Kind
+from privet.web.schema import Reader
 from privet.web.server import serving_http
 
 JSON = "application/json"

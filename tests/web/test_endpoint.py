@@ -18,13 +18,14 @@ import numpy as np
 import pytest
 from starlette.responses import JSONResponse
 
-from privet.data.encoder import Encoder
-from privet.data.kinds import Kind
+from privet.config.party import Endpoint
+from privet.data.encoding import Encoder
 from privet.errors import ParameterError, UnavailableError
-from privet.federation.request_queue import Request, RequestQueue
-from privet.files.endpoint import Endpoint
-from privet.transport.identity import create_identity
-from privet.web import asked, connections
+from privet.federation.serving.request_queue import Request, RequestQueue
+from privet.spec.column_types import Kind
+from privet.transport.tls import create_identity
+from privet.web import limits
+from privet.web import schema as asked
 from tests.web.asking import ENCODERS, JSON, ask, endpoint, get, post
 
 TOKEN = "0123456789abcdef"  # noqa: S105
@@ -504,7 +505,7 @@ def test_a_head_without_an_end(queue: Answering) -> None:
 def test_whoever_is_too_slow_is_hung_up_on(
     queue: Answering, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connections, "RECEIVE_SECONDS", 0.5)
+    monkeypatch.setattr(limits, "RECEIVE_SECONDS", 0.5)
     head = b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     for said in (b"", b"GET /li", head + b"Content-Length: 20\r\n\r\n{"):
         with endpoint(queue) as port, line(port, said) as connection:
@@ -514,7 +515,7 @@ def test_whoever_is_too_slow_is_hung_up_on(
 def test_a_connection_is_kept_between_requests(
     queue: Answering, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connections, "RECEIVE_SECONDS", 0.5)
+    monkeypatch.setattr(limits, "RECEIVE_SECONDS", 0.5)
     with endpoint(queue) as port, line(port) as connection:
         for _ in range(2):
             connection.sendall(HIDDEN)

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext, algorithms, modes
 
-from privet.arithmetic import cores
+from privet.arithmetic import large_arrays
 from privet.arithmetic.rings import Ring, RingArray, total
 
 SEED_BYTES = 32
@@ -96,7 +96,7 @@ class Prg:
             stream = self._stream_from(digest + first.to_bytes(4, "big"))
             stream.update_into(_ZEROS[: piece.stop - piece.start], view[piece.start :])
 
-        cores.each(fill, cores.blocks(size, len(_ZEROS)), size // 8)
+        large_arrays.each(fill, large_arrays.blocks(size, len(_ZEROS)), size // 8)
         # A copy where it would not be aligned.
         found = buffer[skipped : skipped + count]
         return found.copy() if skipped else found

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from privet.arithmetic import cores
+from privet.arithmetic import large_arrays
 
 RingArray: TypeAlias = npt.NDArray[Any]
 
@@ -25,7 +25,7 @@ class Ring:
     """A ring of 2^bits elements, or of bytes that hold eight bits each.
 
     A ring of another width than a machine's words lives in the next larger ones, whose upper bits
-    mean nothing. On the wire an element takes its own width (`arithmetic.wire`).
+    mean nothing. On the wire an element takes its own width (`arithmetic.packing`).
     """
 
     name: str
@@ -106,7 +106,7 @@ class Ring:
 def _apply(operation: Any, x: RingArray, y: RingArray, out: RingArray | None = None) -> RingArray:
     """Do something element by element, in blocks on all cores if these are many."""
     alike = x.shape == y.shape and x.dtype == y.dtype
-    if x.size < cores.LARGE or not (alike and x.flags.c_contiguous and y.flags.c_contiguous):
+    if x.size < large_arrays.LARGE or not (alike and x.flags.c_contiguous and y.flags.c_contiguous):
         return np.asarray(operation(x, y, out=out))
     found = np.empty_like(x) if out is None else out
     one, other, result = x.reshape(-1), y.reshape(-1), found.reshape(-1)
@@ -114,7 +114,7 @@ def _apply(operation: Any, x: RingArray, y: RingArray, out: RingArray | None = N
     def block(where: slice) -> None:
         operation(one[where], other[where], out=result[where])
 
-    cores.each(block, cores.blocks(x.size), x.size)
+    large_arrays.each(block, large_arrays.blocks(x.size), x.size)
     return found
 
 

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from privet.arithmetic.exact import nearest
+from privet.arithmetic.fixed_point import nearest
 from privet.arithmetic.rings import Ring, RingArray
 from privet.arrays import FloatArray, IndexArray
 

@@ -1,4 +1,4 @@
-"""Values that are computed on: ring elements, or, to whoever has none, their shape alone.
+"""Ring elements, additive secret shares, and replicated shares among three dealers.
 
 `Elements` are anything over a ring: a mask, what was opened, a share. A program runs at those who
 have them and at those who do not: the dealer sees no data, and whoever counts costs sees nothing.
@@ -11,6 +11,11 @@ A `Share` is one participant's part of a value that nobody holds whole:
 It is opaque on purpose. It can be added, scaled and reshaped, which every participant does for
 itself, and it can be handed to the runtime's `open` and `reveal`. It shows its shape and nothing
 else, and refuses whatever would treat it as the value: comparing, branching, iterating, pickling.
+
+    x = c_0 + c_1 + c_2   in the ring (for bits: XOR)
+
+Number k has c_k and c_(k+1), counted in a circle. So each part is known to two, and none of them
+knows x; any two together do. What is linear each does for itself.
 """
 
 from __future__ import annotations
@@ -236,3 +241,75 @@ def stack(values: Sequence[_Kind], axis: int = 0) -> _Kind:
         shape = (*first.shape[:axis], len(values), *first.shape[axis:])
         return first.unknown(shape, first.ring)
     return first.joined(values, partial(np.stack, axis=axis))
+
+
+HOLDERS = 3
+
+
+class Replicated(Elements):
+    """The two parts that one of three has."""
+
+    __slots__ = ("parts",)
+
+    def __init__(self, first: Elements, second: Elements) -> None:
+        assert first.shape == second.shape
+        assert first.ring is second.ring
+        self.parts = first, second
+        self.ring, self.shape, self.known = first.ring, first.shape, True
+
+    @property
+    def array(self) -> RingArray:
+        """Nobody has it."""
+        raise TypeError("no dealer of three knows what all of them hold together")
+
+    def joined(self, values: Sequence[Self], join: Callable[..., RingArray]) -> Self:
+        """Return several values as one array."""
+        first, second = (
+            parts[0].joined(parts, join)
+            for parts in zip(*(value.parts for value in values), strict=True)
+        )
+        return type(self)(first, second)
+
+    def _combine(self, other: Self, operation: Any) -> Self:
+        if not (self.known and other.known):
+            return super()._combine(other, operation)
+        first, second = (
+            a._combine(b, operation) for a, b in zip(self.parts, other.parts, strict=True)
+        )
+        return type(self)(first, second)
+
+
+def parts_of(value: Elements) -> tuple[RingArray, ...]:
+    """Return what somebody has of a value: the whole of it, or two parts."""
+    if isinstance(value, Replicated):
+        return tuple(part.array for part in value.parts)
+    return (value.array,)
+
+
+def _of_each_part(name: str) -> Any:
+    operation = getattr(Elements, name)
+
+    def of_each_part(self: Replicated, *values: Any, **options: Any) -> Replicated:
+        if not self.known:
+            found: Replicated = operation(self, *values, **options)
+            return found
+        return type(self)(*(operation(part, *values, **options) for part in self.parts))
+
+    return of_each_part
+
+
+for _name in (
+    "__neg__",
+    "__mul__",
+    "__rmul__",
+    "__getitem__",
+    "reshape",
+    "transpose",
+    "broadcast_to",
+    "sum",
+    "cumsum",
+    "under",
+    "sum_slices",
+    "to_ring",
+):
+    setattr(Replicated, _name, _of_each_part(_name))

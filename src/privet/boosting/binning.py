@@ -5,7 +5,7 @@ t_(b-1) <= x < t_b, so the test `x < t_b` asks whether a sample lies in bucket b
 values count as smaller than everything: they lie in bucket 0 and pass every test.
 
 Only the owner knows how many cuts a feature really fills. The others are told that number, rounded
-up or not, or nothing (`terms.cuts`). Tests past the last threshold are `x < inf`: every sample
+up or not, or nothing (`spec.plan`). Tests past the last threshold are `x < inf`: every sample
 passes.
 """
 
@@ -17,7 +17,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from privet.arithmetic.roomy import roomy
+from privet.arithmetic.large_arrays import roomy
 from privet.arrays import BucketArray, FloatArray, IndexArray
 from privet.errors import DataError
 

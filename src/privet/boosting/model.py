@@ -12,12 +12,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from privet.arrays import BoolArray, FloatArray, IndexArray
-from privet.config import printable
-from privet.data.encoder import Encoder, features_of
-from privet.data.kinds import NUMBER
+from privet.data.encoding import Encoder, features_of
 from privet.errors import DataError, ModelError
-from privet.terms.objective import LARGEST, Objective
-from privet.terms.objectives import OBJECTIVES, objective_with
+from privet.objectives.base import LARGEST, Objective
+from privet.objectives.regression import OBJECTIVES, objective_with
+from privet.schema import printable
+from privet.spec.column_types import NUMBER
 
 # The arrays of a model and their types; a model holds copies that cannot be written to.
 _ARRAYS = {

@@ -1,7 +1,9 @@
-"""The specification: training in plain text, in plain numpy. The secure suites must agree with it.
+"""The reference implementation: training in plain numpy, and the gains of each level.
 
 Reference: the paper's Algorithm 1 inside its Algorithm 2, with the score of equations (5) and (6)
 and the leaf values of equation (3).
+
+For whoever has all columns and the label in one process. In a federation nobody has.
 """
 
 from __future__ import annotations
@@ -14,9 +16,8 @@ import numpy as np
 from privet.arrays import BoolArray, BucketArray, FloatArray, IndexArray
 from privet.boosting.binning import BucketedColumns
 from privet.boosting.model import Feature, Model
-from privet.terms.draws import draw
-from privet.terms.params import Params
-from privet.terms.validation import tables_to_keep
+from privet.spec.params import Params
+from privet.spec.sampling import draw, tables_to_keep
 
 OnTable = Callable[[int, float | None], None]
 """Called after every table with how many are done and the training loss, where it is known."""
@@ -57,7 +58,7 @@ def grow(
 
     Weights of the rows that are trained on are in means, as `relative_weights` makes them. Where
     numbers of cuts are given, each feature has so many candidates; otherwise B - 1. Where
-    constraints are given, each feature has one (`terms.monotone`). The last `n_validation` rows are
+    constraints are given, each feature has one (`spec.plan`). The last `n_validation` rows are
     not trained on: with patience, their loss says how many tables to keep. `after` is a model of
     the same rows with fewer tables, to go on from; losses are those after tables that are added.
 
@@ -287,3 +288,41 @@ def summable(values: FloatArray) -> FloatArray:
         return values
     result: FloatArray = np.rint(values / step) * step
     return result
+
+
+def level_gains(
+    model: Model,
+    columns: FloatArray,
+    label: FloatArray,
+    params: Params,
+    weight: FloatArray | None = None,
+) -> FloatArray:
+    """Return by how much each level lowered the loss, to second order: (tables, depth).
+
+    Before the learning rate, on the rows that its table drew: the model is trained again, but for
+    the choice of its tests.
+    """
+    objective = params.objective
+    target = objective.targets(label)
+    score = np.repeat(model.base_score[:, None], len(label), axis=1)
+    leaves = model.leaf_index(columns)
+    gains = np.empty(model.feature.shape)
+    for table, leaf in enumerate(leaves):
+        rows = draw(params, len(label), (), table).rows
+        g, h = objective.derivatives(score[:, rows], target[:, rows])
+        if weight is not None:
+            g, h = g * weight[rows], h * weight[rows]
+        # Level 0 has one node, and what the last level makes are leaves.
+        levels = [leaf[rows] >> (model.depth - level) for level in range(model.depth + 1)]
+        impurities = [_impurity_of(node, g, h, params) for node in levels]
+        gains[table] = -np.diff(impurities)
+        score += model.leaf_values[table][:, leaf]
+    return gains
+
+
+def _impurity_of(node: IndexArray, g: FloatArray, h: FloatArray, params: Params) -> float:
+    """Return the score of rows in these nodes."""
+    sums: FloatArray = np.array(
+        [[np.bincount(node, weights=row) for row in rows] for rows in (g, h)], dtype=np.float64
+    )
+    return float(impurity(sums, params).sum())

@@ -11,9 +11,9 @@ from typing import Annotated, Literal
 import typer
 from rich.console import Console
 
-from privet.config import quoted
 from privet.errors import UnavailableError
-from privet.federation.events import Event, Teller, last_words
+from privet.federation.monitoring.events import Event, Teller, last_words
+from privet.schema import quoted
 
 LogFormat = Annotated[
     Literal["text", "json"],

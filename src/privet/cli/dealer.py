@@ -11,20 +11,17 @@ from typing import Annotated
 
 import typer
 
-from privet.boosting.federation import Federation
+from privet.boosting.training import Federation
 from privet.cli.console import LogFormat, telling
 from privet.cli.options import JobFile, Wait, columns_of, cut_counts_of, monotone_of
+from privet.config.job import Job
+from privet.config.party import Cluster
 from privet.errors import DataError, ParameterError, UnavailableError
-from privet.federation.ahead import deal_files
-from privet.federation.ahead_together import deal_files_together
-from privet.federation.audited import audited
-from privet.federation.dealing import deal
-from privet.federation.dealt_training import numbered_features
-from privet.federation.events import Event, Tell
-from privet.federation.healing import OTHERS, Pauses
-from privet.federation.session import WAIT_SECONDS, Seat, seated
-from privet.files.cluster import Cluster
-from privet.files.job import Job
+from privet.federation.dealer import deal
+from privet.federation.monitoring.events import Event, Tell, audited
+from privet.federation.offline import deal_files, deal_files_together, numbered_features
+from privet.federation.session.retry import OTHERS, Pauses
+from privet.federation.session.session import WAIT_SECONDS, Seat, seated
 
 Key = Annotated[Path | None, typer.Option(help="Your private key.", show_default="NAME.key")]
 Certificate = Annotated[

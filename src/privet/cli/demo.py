@@ -13,18 +13,18 @@ from rich.console import Console
 from rich.table import Table
 
 from privet.boosting.binning import bucket_columns
-from privet.boosting.trainer import train
-from privet.cli.demo_pages import TABLES, TERMS, show_pages
+from privet.boosting.simulation import train
+from privet.cli.dashboard import TABLES, TERMS, show_pages
 from privet.cli.options import Dealers, any_of
 from privet.data.datasets import DATASETS, load_dataset
 from privet.data.partition import split_columns, split_rows
 from privet.data.reader import read_frame
 from privet.errors import PeerError
-from privet.federation.party_report import PartyReport
-from privet.laboratory.experiment import evaluate
-from privet.laboratory.local_federation import LocalFederation
-from privet.runtime.roles import check_dealers
-from privet.terms.params import Params
+from privet.experiments.experiment import evaluate
+from privet.experiments.local_federation import LocalFederation
+from privet.federation.monitoring.report import PartyReport
+from privet.runtime.run import check_dealers
+from privet.spec.params import Params
 
 DataSetName = Annotated[
     str, typer.Option(help="A data set by name.", autocompletion=any_of(DATASETS))

@@ -1,9 +1,10 @@
-"""The commands that change nothing: inspect a model's part, estimate a job, show what is told."""
+"""The commands that change nothing: inspect, estimate, check and audit."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,19 +14,30 @@ from rich.table import Table
 from rich.text import Text
 
 from privet.boosting.preparation import prepare
-from privet.boosting.view import View, view_of_model, view_of_part
+from privet.boosting.summary import View, view_of_model, view_of_part
+from privet.cli.app import epilog_of
+from privet.cli.dealer import Certificate, ClusterFile, Key, Listen, Name, which_dealer
 from privet.cli.options import JobFile, PartyOption, columns_of, cut_counts_of, monotone_of
+from privet.config.job import Job
+from privet.config.party import Cluster, PartyFile
 from privet.data.frame import ByColumn
-from privet.data.sources.source import naming
+from privet.data.sources.base import naming
 from privet.errors import DataError, ParameterError
-from privet.federation.foreseen import Foreseen, foresee
-from privet.files.alignments import Alignments
-from privet.files.job import Job
-from privet.files.model_file import is_model, load_model
-from privet.files.part_file import load_part
-from privet.files.party_file import PartyFile
-from privet.laboratory.model_plot import plot_model
-from privet.terms.cuts import told_cuts
+from privet.experiments.plots import plot_model
+from privet.federation.preflight import (
+    Finding,
+    Foreseen,
+    check_up,
+    check_up_cluster,
+    check_up_member,
+    foresee,
+    of_audit_log,
+)
+from privet.spec.plan import told_cuts
+from privet.storage.alignment import Alignments
+from privet.storage.journal import AuditLog
+from privet.storage.model import is_model, load_model
+from privet.storage.model_part import load_part
 
 AsJson = Annotated[bool, typer.Option("--json", help="As JSON, on stdout.")]
 
@@ -247,3 +259,119 @@ def estimate(
             f"That is with {most} cuts of every column, the most there can be: --cuts takes the "
             f"numbers that the job has told ({agreed.told_cuts})."
         )
+
+
+audit = typer.Typer(help="Look at an audit log (`audit` in party.toml).", no_args_is_help=True)
+_Log = Annotated[Path, typer.Argument(help="The audit log.")]
+
+
+@audit.command(epilog=epilog_of("privet audit verify audit.log --head c24d0e5b"))
+def verify(
+    log: _Log,
+    head: Annotated[
+        str | None,
+        typer.Option(
+            help="A digest that was noted earlier, or its first 8 digits: it must be there."
+        ),
+    ] = None,
+) -> None:
+    """See whether each record follows the one before; print the digest of the last.
+
+    What was changed, left out or put in before the last record shows. That the last one was written
+    anew, or that the end of the log was cut off, shows by --head alone: keep the digest elsewhere.
+    """
+    found = AuditLog(log).verify(head)
+    torn = f", {found.torn} lines cut short by a failure" if found.torn else ""
+    said = f"{found.records} records, each following the one before{torn}"
+    if not found.records:
+        said = f"no record: there never was one, or all were removed, as --head would show{torn}"
+    typer.echo(said, err=True)
+    typer.echo(found.head)
+
+
+@audit.command(epilog=epilog_of("privet audit show audit.log --json"))
+def show(
+    log: _Log,
+    as_json: Annotated[bool, typer.Option("--json", help="Whole records, a line each.")] = False,
+) -> None:
+    """Show all records, once they are known to be whole."""
+    found = AuditLog(log)
+    found.verify()
+    for record in found.records():
+        typer.echo(json.dumps(record) if as_json else _in_words(record))
+
+
+def _in_words(record: dict[str, Any]) -> str:
+    start = f"{record['time'][:19]} {record.get('session', '')[:8]:8} {record['event']:6}"
+    if record["event"] == "began":
+        return f"{start} {record['command']} as {record['name']}, job {record['job']}"
+    if record["event"] == "met":
+        return f"{start} {', '.join(record['peers'])}"
+    if record["event"] == "torn":
+        return f"{start} {record['bytes']} bytes before this were cut short"
+    outcome = record["outcome"]
+    if outcome["code"]:
+        return f"{start} with {outcome['code']}: {outcome.get('text', outcome['error'])}"
+    ledger = "; ".join(
+        f"{each['what']} to {', '.join(each['to'])}: {each['count']:,}" for each in record["ledger"]
+    )
+    return f"{start} well; revealed: {ledger or 'nothing'}"
+
+
+_TICKS = {"good": ("✓", "green"), "doubtful": ("!", "yellow"), "bad": ("✗", "bold red")}
+
+
+def check(
+    job: JobFile,
+    party: Annotated[Path | None, typer.Option(help="Your own party.toml.")] = None,
+    dealer: Annotated[
+        bool, typer.Option("--dealer", help="Instead: you are a dealer, as `privet dealer` says.")
+    ] = False,
+    key: Key = None,
+    certificate: Certificate = None,
+    name: Name = None,
+    listen: Listen = None,
+    cluster: ClusterFile = None,
+    audit: Annotated[
+        Path | None,
+        typer.Option(help="With --dealer: the audit log that you keep.", show_default=False),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="As JSON, on stdout.")] = False,
+) -> None:
+    """See whether you could take part in a job: keys, addresses, data, disk, clock, versions."""
+    agreed = Job.read(job)
+    if party is not None and dealer:
+        raise ParameterError("party, dealer: give one of them: a check is of one role at a time")
+    if party is None and not dealer:
+        raise ParameterError("party: give --party, or --dealer if you are one")
+    if party is not None and audit is not None:
+        raise ParameterError("audit: is for dealers; a participant's is in party.toml")
+    if party is not None and cluster is not None:
+        raise ParameterError("cluster: is for dealers; a participant's is in party.toml")
+    looking: Iterable[Finding]
+    if party is not None:
+        own = PartyFile.load(party)
+        own.check_seat(agreed)
+        looking = check_up(own, agreed)
+    else:
+        ours = which_dealer(agreed, name)
+        keys = str(key or f"{ours}.key"), str(certificate or f"{ours}.crt")
+        placed = Cluster() if cluster is None else Cluster.load(cluster)
+        logs = () if audit is None else (of_audit_log(audit),)
+        looking = chain(
+            check_up_member(agreed, ours, *keys, listen),
+            check_up_cluster(agreed, ours, listen, placed),
+            logs,
+        )
+    console = Console(highlight=False, soft_wrap=True)
+    found = []
+    for finding in looking:
+        found.append(finding)
+        if not as_json:
+            tick, style = _TICKS[finding.verdict]
+            console.print(Text.assemble((tick, style), f" {finding.what}: {finding.text}"))
+    if as_json:
+        typer.echo(json.dumps([vars(finding) for finding in found], indent=2))
+    bad = [finding for finding in found if finding.verdict == "bad"]
+    if bad:
+        raise typer.Exit(bad[0].code)

@@ -8,48 +8,41 @@ from typing import Annotated
 
 import typer
 
-from privet.cli.next_steps import say, tell_next, tell_own, tell_taken_in, tell_terms, typed
-from privet.cli.own_side import (
+from privet.cli.init import say, tell_next, tell_own, tell_taken_in, tell_terms, typed
+from privet.cli.options import Categorical, Decimal, Drop, Encoding, Missing, Types, table_of
+from privet.cli.prompts import (
     Address,
     DealerAddress,
     Folder,
     Id,
     Label,
     Name,
+    Questions,
     TableFile,
     TableQuestions,
     ask_address,
     ask_played,
+    one_of,
     refuse_described,
 )
-from privet.cli.questions import Questions, one_of
-from privet.cli.table_options import (
-    Categorical,
-    Decimal,
-    Drop,
-    Encoding,
-    Missing,
-    Types,
-    table_of,
-)
-from privet.data.description import DataDescription
-from privet.data.labels import settle_label
-from privet.data.sources.source import naming
-from privet.errors import DisagreementError, ParameterError
-from privet.files.job import Job
-from privet.files.open_job import OpenJob
-from privet.files.own_files import (
+from privet.config.draft import (
     JOB_FILE,
     PARTY_FILE,
     KeyFiles,
+    OpenJob,
     OwnSeat,
     key_files,
     party_text,
     take_seats,
 )
-from privet.files.party_file import PartyFile
-from privet.files.seats import is_open, listed
-from privet.transport.identity import load_identity
+from privet.config.job import Job
+from privet.config.members import is_open, listed
+from privet.config.party import PartyFile
+from privet.config.table import DataDescription
+from privet.data.encoding import settle_label
+from privet.data.sources.base import naming
+from privet.errors import DisagreementError, ParameterError
+from privet.transport.tls import load_identity
 
 
 def join(

@@ -13,13 +13,13 @@ import sys
 import threading
 from collections.abc import Iterator
 
+from privet.config.job import Job
+from privet.config.party import OwnDealer, PartyFile
 from privet.errors import INTERRUPTED, PrivetError
-from privet.federation.dealing import deal
-from privet.federation.events import Event, Tell, silent
-from privet.federation.healing import persist
-from privet.federation.session import Seat, seated
-from privet.files.job import Job
-from privet.files.party_file import OwnDealer, PartyFile
+from privet.federation.dealer import deal
+from privet.federation.monitoring.events import Event, Tell, silent
+from privet.federation.session.retry import persist
+from privet.federation.session.session import Seat, seated
 
 _END_SECONDS = 10.0
 """How long our dealer may take to end after us."""

@@ -10,27 +10,23 @@ from typing import Annotated
 
 import typer
 
-from privet.cli.commands import COMMAND
+from privet.cli.app import COMMAND
 from privet.cli.console import LogFormat, telling
-from privet.cli.federate import ModelOption, NewRows, OtherJob, tell_reveals
+from privet.cli.federation import ModelOption, NewRows, OtherJob, tell_reveals
 from privet.cli.options import PartyOption, Wait
 from privet.cli.own_dealer import own_dealer
-from privet.cli.seats import alone
-from privet.data.description import DataDescription
+from privet.config.job import Job
+from privet.config.party import Endpoint, PartyFile
+from privet.config.table import DataDescription
 from privet.errors import PeerError, UnavailableError
-from privet.federation.audited import audited
-from privet.federation.events import Event, Tell
-from privet.federation.healing import persist
-from privet.federation.new_models import WatchedModel
-from privet.federation.prediction import load_own_part
-from privet.federation.recorded import recorded
-from privet.federation.request_queue import RequestQueue
-from privet.federation.served_model import Newest, ServedModel
-from privet.federation.server import Server
-from privet.federation.session import WAIT_SECONDS, Seat, seated
-from privet.files.endpoint import Endpoint
-from privet.files.job import Job
-from privet.files.party_file import PartyFile
+from privet.federation.commands import alone
+from privet.federation.monitoring.events import Event, Tell, audited, recorded
+from privet.federation.prediction.prediction import load_own_part
+from privet.federation.serving.model import Newest, ServedModel, WatchedModel
+from privet.federation.serving.request_queue import RequestQueue
+from privet.federation.serving.server import Server
+from privet.federation.session.retry import persist
+from privet.federation.session.session import WAIT_SECONDS, Seat, seated
 
 
 class _Stopped(KeyboardInterrupt):
@@ -154,7 +150,7 @@ def _asked(
 ) -> Iterator[None]:
     """Have the endpoint there, until somebody stops the service."""
     try:
-        from privet.web.asked import Reader
+        from privet.web.schema import Reader
         from privet.web.server import serving_http
     except ModuleNotFoundError as error:
         raise UnavailableError(

@@ -1,23 +1,34 @@
-"""`privet simulate`: one experiment on this machine."""
+"""`privet simulate`: one experiment on this machine, or a comparison of several."""
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Annotated, Any, get_args
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    TaskProgressColumn,
+    TextColumn,
+    TimeRemainingColumn,
+)
+from rich.progress import (
+    Progress as ProgressBar,
+)
+from rich.table import Table
+from rich.text import Text
 
-from privet.boosting.estimate import Estimate
-from privet.boosting.trainer import PLAIN, protocols
-from privet.cli.compare import run_comparison
-from privet.cli.experiment_view import show_experiment
-from privet.cli.options import Dealers, any_of, constraints_of, given, partition_of
-from privet.cli.table_options import (
+from privet.boosting.cost_estimate import Estimate
+from privet.boosting.model import Model
+from privet.boosting.simulation import PLAIN, protocols
+from privet.cli.options import (
     Categorical,
     ClassWeights,
     Database,
+    Dealers,
     Decimal,
     Drop,
     Encoding,
@@ -29,20 +40,240 @@ from privet.cli.table_options import (
     Separator,
     Types,
     Weight,
+    any_of,
+    constraints_of,
+    given,
+    partition_of,
     table_of,
 )
 from privet.data.datasets import DATASETS
 from privet.data.partition import N_PARTIES
 from privet.errors import ParameterError
-from privet.files.atomic import check_writable
-from privet.files.model_file import save_model
-from privet.laboratory.comparison import N_SPLITS
-from privet.laboratory.experiment import Experiment, run
-from privet.laboratory.scenario import Scenario
-from privet.runtime.network import NETWORKS
-from privet.terms.cuts import Cuts
-from privet.terms.objectives import OBJECTIVES
-from privet.terms.params import spelled_out
+from privet.experiments.comparison import N_SPLITS, Comparison, Measured, Progress, compare
+from privet.experiments.experiment import Experiment, Scenario, run
+from privet.experiments.plots import check_plot, plot
+from privet.experiments.report import Report
+from privet.federation.monitoring.report import Reveal, ValidationReport
+from privet.filesystem import check_writable
+from privet.objectives.regression import OBJECTIVES
+from privet.runtime.local.network import NETWORKS
+from privet.spec.params import spelled_out
+from privet.spec.plan import Cuts
+from privet.storage.model import save_model
+
+
+def run_comparison(scenario: Scenario, splits: int, report: str | None, figure: str | None) -> None:
+    """Compare, show what came out, and write what was asked for."""
+    if report is not None:
+        check_writable(report)
+    if figure is not None:
+        if report is not None and Path(report).resolve() == Path(figure).resolve():
+            raise ParameterError(f"plot: {figure} is where the report goes; give another name")
+        check_plot(figure)
+    with ProgressBar(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+    ) as bar:
+        task = bar.add_task("", total=1.0, visible=False)
+
+        def on_progress(progress: Progress) -> None:
+            if not bar.tasks[0].visible:  # the first that is heard
+                bar.console.print(
+                    f"{progress.n_trainings} trainings of {scenario.params['tables']} tables, in "
+                    f"the clear, over {splits} splits",
+                    highlight=False,
+                )
+            now = min(progress.done + 1, progress.n_trainings)
+            bar.update(
+                task,
+                completed=progress.share,
+                description=f"training {now}/{progress.n_trainings}",
+                visible=True,
+            )
+
+        found = compare(scenario, splits, on_progress)
+    if report is not None:
+        found.write(report)
+    if figure is not None:
+        plot(found, figure)
+    _show(found)
+
+
+def _show(comparison: Comparison) -> None:
+    console = Console(highlight=False, markup=False)
+    metric = comparison.metric
+    smaller = " (smaller is better)" if metric in comparison.errors else ""
+    measured = [group.metrics[metric] for group in comparison.groups]
+    decimals = _decimals([value.mean for value in measured])
+    table = Table(
+        title=Text(
+            f"{comparison.data}: {metric}{smaller} on {comparison.n_test_samples:,} test rows, "
+            f"after {comparison.n_samples:,} training rows"
+        ),
+        title_justify="left",
+    )
+    table.add_column("who")
+    for name in ("columns", metric, f"gain over {comparison.active} alone"):
+        table.add_column(name, justify="right")
+    for group, value in zip(comparison.groups, measured, strict=True):
+        gain = group.gains.get(metric)
+        table.add_row(
+            comparison.describe(group),
+            str(group.n_columns),
+            _in_words(value, decimals),
+            "" if gain is None else _in_words(gain, decimals, "+"),
+        )
+    console.print(table)
+    gained = f"A gain is how much smaller {metric} gets. One" if smaller else "A gain"
+    for text in (
+        comparison.reference,
+        comparison.method,
+        f"{gained} whose interval holds 0 may be none.",
+    ):
+        console.print(text)
+
+
+def _decimals(means: list[float | None]) -> int:
+    """Return how many decimals show four digits of the largest."""
+    largest = max((abs(mean) for mean in means if mean), default=1.0)
+    return max(0, 3 - math.floor(math.log10(largest)))
+
+
+def _in_words(value: Measured, decimals: int, sign: str = "") -> str:
+    if value.mean is None or value.high is None:
+        return "undefined: a class has no row"
+    return f"{value.mean:{sign},.{decimals}f} ± {value.high - value.mean:,.{decimals}f}"
+
+
+_TABLES_SHOWN = 10
+_PLACES = {
+    "ahead": "correlations dealt ahead",
+    "own": "dealer on a link of its own",
+    "shared": "dealer on the shared link",
+}
+
+
+def show_experiment(model: Model, report: Report) -> None:
+    """Show what was learned, how good it is, and what it cost."""
+    console = Console()
+    tests = Table(title="Learned tests", title_justify="left")
+    tests.add_column("table", justify="right")
+    for level in range(model.depth):
+        tests.add_column(f"level {level}", overflow="fold")
+    for table in range(min(model.n_tables, _TABLES_SHOWN)):
+        tests.add_row(
+            str(table + 1),
+            *(Text(_format_split(model, table, level)) for level in range(model.depth)),
+        )
+    console.print(tests)
+    if model.n_tables > _TABLES_SHOWN:
+        console.print(f"and {model.n_tables - _TABLES_SHOWN} more tables (--save, --report)")
+
+    console.print(
+        f"\n{report.data}: {report.n_samples} training rows, {report.n_features} features over "
+        f"{report.n_parties} parties, protocol {report.protocol}, "
+        f"trained in {report.seconds.train:.2f} s",
+        highlight=False,
+        markup=False,
+    )
+    if len(report.classes) > 2:
+        console.print(
+            f"{len(report.classes)} classes: {', '.join(map(repr, report.classes))}",
+            highlight=False,
+            markup=False,
+        )
+    elif report.classes:
+        *others, positive = report.classes
+        console.print(
+            f"positive class: {positive!r}, not {' or '.join(map(repr, others))} (--positive)",
+            highlight=False,
+            markup=False,
+        )
+    if report.validation is not None:
+        _show_validation(console, report.validation, model.n_tables)
+    for warning in report.warnings:
+        console.print(f"warning: {warning}", highlight=False, markup=False, soft_wrap=True)
+    metrics = Table()
+    metrics.add_column(f"on {report.n_test_samples} test rows")
+    metrics.add_column("value", justify="right")
+    secure = report.protocol != "plain"
+    if secure:
+        metrics.add_column("plain", justify="right")
+    for name, value in report.metrics.items():
+        plain = [_metric(report.plain_metrics[name])] if secure else []
+        metrics.add_row(name, _metric(value), *plain)
+    console.print(metrics)
+    if secure:
+        _show_costs(console, report)
+
+
+def _show_validation(console: Console, found: ValidationReport, kept: int) -> None:
+    """Show the loss on validation rows, and how many tables are kept by it."""
+    losses, best = found.losses, found.best_table
+    console.print(
+        f"validation loss on {found.rows} rows {losses[-1]:.5f}, best at table {best} "
+        f"({losses[best - 1]:.5f}); {kept} of {len(losses)} tables are kept",
+        highlight=False,
+    )
+    if found.metrics:
+        metrics = Table()
+        metrics.add_column(f"on {found.rows} validation rows")
+        metrics.add_column("value", justify="right")
+        for name, value in found.metrics.items():
+            metrics.add_row(name, _metric(value))
+        console.print(metrics)
+
+
+def _metric(value: float | None) -> str:
+    return "undefined: a class has no row" if value is None else f"{value:.4f}"
+
+
+def _show_costs(console: Console, report: Report) -> None:
+    """Show what a secure training took, and what left it in the clear."""
+    seconds, sizes, rounds = report.seconds, report.bytes, report.rounds
+    costs = Table(title=f"Training over network {report.network}", title_justify="left")
+    for name in ("", "time", "sent", "rounds"):
+        costs.add_column(name, justify="right" if name else "left")
+    dealt = "offline (dealt ahead)" if report.dealer == "ahead" else "offline (dealer)"
+    rows: tuple[tuple[str, float, int, str], ...] = (
+        ("setup", seconds.setup, sizes.setup_total, ""),
+        ("online", seconds.online, sizes.online_total, f"{rounds.total:,}"),
+        (dealt, seconds.ahead or seconds.offline, sizes.offline_total, ""),
+    )
+    if sizes.between_dealers:
+        rows += (("between dealers", seconds.offline, sizes.between_dealers, ""),)
+    for name, time, size, count in rows:
+        costs.add_row(name, f"{time:.2f} s", f"{size / 1e6:,.1f} MB", count)
+    console.print(costs)
+    if report.estimated_seconds is not None:
+        times = Table(title="Time by where the dealer is", title_justify="left")
+        for name in ("", "estimated", "measured"):
+            times.add_column(name, justify="right" if name else "left")
+        for dealer, estimated in report.estimated_seconds.model_dump().items():
+            measured = f"{seconds.train:.1f} s" if dealer == report.dealer else ""
+            times.add_row(_PLACES[dealer], f"{estimated:.1f} s", measured)
+        console.print(times)
+    told = Table(title="Revealed", title_justify="left")
+    for name in ("what", "to", "how many"):
+        told.add_column(name, justify="right" if name == "how many" else "left")
+    for reveal in report.reveals:
+        told.add_row(reveal.what, _whom(reveal, report.n_parties), f"{reveal.count:,}")
+    console.print(told)
+
+
+def _whom(reveal: Reveal, n_parties: int) -> str:
+    if len(reveal.to) < n_parties:
+        return ", ".join(reveal.to)
+    return "all" if len(reveal.to) == n_parties else "all and the dealer"
+
+
+def _format_split(model: Model, table: int, level: int) -> str:
+    owner = model.features[model.feature[table, level]].owner
+    return f"{model.describe_test(table, level)} ({owner})"
+
 
 _CLEAR = "everything that is compared is trained in the clear"
 _NOT_COMPARED = {
@@ -263,7 +494,7 @@ def simulate(
         ahead=ahead,
         dealers=dealers,
     )
-    with Progress(
+    with ProgressBar(
         TextColumn("training"),
         BarColumn(),
         MofNCompleteColumn(),

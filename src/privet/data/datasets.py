@@ -9,8 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from privet.data.frame import Frame
-from privet.data.ids import Ids
+from privet.data.frame import Frame, Ids
 from privet.data.reader import read_frame
 from privet.errors import DataError, UnavailableError
 

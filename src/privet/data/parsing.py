@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from privet.arrays import BoolArray, FloatArray, IndexArray
-from privet.data.kinds import CATEGORY, NUMBER, Kind, KindName
 from privet.errors import DataError
+from privet.spec.column_types import CATEGORY, NUMBER, Kind, KindName
 
 _NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
 _INFINITE = r"^[+-]?(?i:inf|infinity)$"

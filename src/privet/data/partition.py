@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from privet.arrays import FloatArray
-from privet.config import Config, check_name
 from privet.data.frame import Frame, listing
-from privet.data.kinds import fits
 from privet.errors import DataError, ParameterError
-from privet.runtime.roles import DEALER
+from privet.runtime.run import DEALER
+from privet.schema import Config, check_name
+from privet.spec.column_types import fits
 
 TEST_SIZE = 0.2
 """The share of the rows that is set aside for testing: the paper's split is 80:20."""

@@ -18,21 +18,20 @@ from pydantic import Field
 from privet.arithmetic.prg import SEED_BYTES, derive_seed
 from privet.arithmetic.rings import Ring, RingArray
 from privet.boosting.binning import BucketedColumns
-from privet.boosting.federation import Federation, Keeping
-from privet.config import Checked
-from privet.data.ids import Ids
+from privet.boosting.training import Federation, Keeping
+from privet.data.frame import Ids
 from privet.errors import ParameterError, PeerMisbehavedError
-from privet.federation.differences import parse
-from privet.federation.events import Event, Tell
-from privet.files.atomic import check_room, make_folder
-from privet.files.indicators import NAME_PATTERN, KeptIndicators, Masks, indicator_digest
-from privet.files.records import MAX_BYTES
-from privet.gates.indicators import Shelf
-from privet.runtime.letters import Letter
+from privet.federation.monitoring.events import Event, Tell
+from privet.federation.session.session import parse
+from privet.filesystem import check_room, make_folder
+from privet.gates.masked.indicators import Shelf
+from privet.runtime.opening import Letter
 from privet.runtime.runtime import Shape
-from privet.terms.plan import Plan
-from privet.transport.channel import Channel
-from privet.transport.messages import receive, send, swap
+from privet.schema import Checked
+from privet.spec.plan import Plan
+from privet.storage.indicators import NAME_PATTERN, KeptIndicators, Masks, indicator_digest
+from privet.storage.json_records import MAX_BYTES
+from privet.transport.channel import Channel, receive, send, swap
 
 _Name = Annotated[str, Field(pattern=NAME_PATTERN)]
 _USED_AGAIN, _NEW = b"\x01", b"\x00"

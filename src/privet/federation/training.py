@@ -1,51 +1,115 @@
-"""One participant's training: read, meet, agree, train table by table, keep the part."""
+"""One participant's training run, phase by phase, with its announcements."""
 
 from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
-from privet.boosting.estimate import estimate
-from privet.boosting.federation import (
-    Keeping,
-    PartyData,
-    Trained,
-    TrainingState,
-    train,
-    unit_of,
-)
-from privet.boosting.part import LabelUnit
-from privet.boosting.validation import Validated, validate
-from privet.federation.agreement import Agreement, Statement, agree_on_purpose, agree_on_rows
-from privet.federation.engines import engine_of
-from privet.federation.events import Event, Tell
-from privet.federation.holdings import Holding
-from privet.federation.ids import cost_of_comparing, digest_of, refuse_other_ids
+from privet.boosting.cost_estimate import Estimate, estimate
+from privet.boosting.model_part import LabelUnit
+from privet.boosting.prediction import Validated, validate
+from privet.boosting.training import Keeping, PartyData, Trained, TrainingState, train, unit_of
+from privet.config.job import Job
+from privet.config.party import PartyFile
+from privet.errors import PeerError, UnavailableError
+from privet.federation.alignment.alignment import cost_of_comparing, digest_of, refuse_other_ids
+from privet.federation.cluster.executors import engine_of
+from privet.federation.cluster.pool import crew_of_participant, read_rows
 from privet.federation.keeping import Keeper
-from privet.federation.own import Own, Table
-from privet.federation.party_report import (
+from privet.federation.local_data import Own, Table
+from privet.federation.monitoring.events import Event, Tell
+from privet.federation.monitoring.progress import of_table, watched
+from privet.federation.monitoring.report import (
     PartyReport,
     ValidationReport,
     party_report,
     validation_report,
 )
-from privet.federation.progress import of_table, watched
-from privet.federation.said_before import of_classes, of_cost, told_of, warn_of, what_is_kept
-from privet.federation.session import Seat
-from privet.federation.shard_rows import crew_of_participant, read_rows
-from privet.files.job import Job
-from privet.files.part_file import PartFile, save_part
-from privet.files.party_file import PartyFile
-from privet.runtime.ledger import Ledger
-from privet.runtime.meter import Meter
-from privet.runtime.orders import Head
+from privet.federation.session.agreement import (
+    Agreement,
+    Holding,
+    Statement,
+    agree_on_purpose,
+    agree_on_rows,
+)
+from privet.federation.session.session import Seat
+from privet.runtime.accounting import Ledger, Meter
 from privet.runtime.party import Party
-from privet.runtime.roles import Record, peak_rss_mb, run_party
+from privet.runtime.run import Record, peak_rss_mb, run_party
+from privet.runtime.workers import Head
+from privet.spec.plan import Plan, told_cuts
+from privet.storage.model_part import PartFile, save_part
 from privet.transport.sockets import SocketChannel
+
+
+def warn_of(warnings: Iterable[str], tell: Tell, advice: str = "") -> None:
+    """Say what may be wrong with our table, or with what is kept, though it does not stop us."""
+    for warning in warnings:
+        tell(Event("warning", f"warning: {warning}{advice}", {"warning": warning}))
+
+
+def of_classes(classes: tuple[str, ...]) -> Event:
+    """Return how the label's classes are numbered, for its holder."""
+    if len(classes) > 2:
+        text = f"the label's classes are {', '.join(map(repr, classes))}"
+    else:
+        text = " and ".join(f"{name!r} is {number}" for number, name in enumerate(classes))
+        text = f"of the label, {text} (positive, in party.toml)"
+    return Event("classes", text, {"classes": classes})
+
+
+def told_of(data: PartyData, job: Job, tell: Tell) -> list[int] | None:
+    """Return the numbers of cuts that we state, and say so before we do."""
+    columns, cuts = data.columns, job.told_cuts
+    told = told_cuts(columns.filled_cuts, cuts, job.hyper_parameters().candidates)
+    if told is None:
+        return None
+    by_name = dict(zip(columns.names, told, strict=True))
+    text = ", ".join(f"{name} {count}" for name, count in by_name.items()) or "none of ours"
+    tell(Event("cuts", f"all are told our numbers of cuts, {cuts}: {text}", {"cuts": by_name}))
+    return list(told)
+
+
+def of_cost(plan: Plan, cost: Estimate) -> Event:
+    """Return what is about to be trained, and what that will take."""
+    whose = " a worker" if plan.shards > 1 else ""
+    return Event(
+        "started",
+        f"{plan.n_samples:,} samples, {plan.n_features} features: "
+        f"{cost.rounds:,} rounds, {cost.online / 1e6:,.0f} MB between the participants, "
+        f"{cost.offline / 1e6:,.0f} MB from the dealer, "
+        f"about {cost.memory / 1e6:,.0f} MB of memory{whose}, {cost.masks} masks",
+        {
+            "samples": plan.n_samples,
+            "features": plan.n_features,
+            "tables": plan.params.tables,
+            "rounds": cost.rounds,
+            "bytes_online": cost.online,
+            "bytes_offline": cost.offline,
+            "memory": cost.memory,
+            "masks": cost.masks,
+        },
+    )
+
+
+@contextlib.contextmanager
+def what_is_kept(tables: Callable[[], int], plan: Plan, tell: Tell) -> Iterator[None]:
+    """Say how many tables are kept of a training that is cut short, and how it goes on."""
+    try:
+        yield
+    except (PeerError, UnavailableError, OSError, KeyboardInterrupt):
+        kept = tables()
+        text = "no table is kept yet: start the same commands again"
+        if kept:
+            are = "is" if kept == 1 else "are"
+            text = f"{kept} of {plan.params.tables} tables {are} kept: start the same commands "
+            text += "again, without --restart, and they go on from what all have"
+        tell(Event("stopped", text, {"tables": kept}))
+        raise
 
 
 def train_part(party: PartyFile, seat: Seat, *, restart: bool = False) -> tuple[PartyReport, Path]:

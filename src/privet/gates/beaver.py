@@ -10,10 +10,10 @@ import numpy as np
 
 from privet.arithmetic.shares import Share
 from privet.gates.gate import Gate
-from privet.runtime.counter import Counter
-from privet.runtime.dealer import Dealer
+from privet.runtime.correlations.correlation import Product
+from privet.runtime.correlations.dealer import Dealer
+from privet.runtime.cost import Counter
 from privet.runtime.party import Party
-from privet.runtime.recipes import Product
 
 
 class Multiply(Gate):

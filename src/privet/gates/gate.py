@@ -10,8 +10,8 @@ from typing_extensions import ParamSpec
 
 from privet.arithmetic.rings import RingArray
 from privet.arithmetic.shares import Elements, Share
-from privet.runtime.counter import Counter
-from privet.runtime.dealer import Dealer
+from privet.runtime.correlations.dealer import Dealer
+from privet.runtime.cost import Counter
 from privet.runtime.party import Party
 from privet.runtime.runtime import Runtime
 

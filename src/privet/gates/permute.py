@@ -14,8 +14,8 @@ from privet.arithmetic.rings import Z32
 from privet.arithmetic.shares import Share
 from privet.errors import PeerMisbehavedError
 from privet.gates.gate import Gate
-from privet.runtime.counter import Cost, Counter
-from privet.runtime.dealer import Dealer
+from privet.runtime.correlations.dealer import Dealer
+from privet.runtime.cost import Cost, Counter
 from privet.runtime.party import Party
 
 Permutation = npt.NDArray[np.intp]

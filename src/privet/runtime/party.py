@@ -16,12 +16,10 @@ import numpy as np
 from privet.arithmetic.prg import Place, Prg, fresh_seed
 from privet.arithmetic.rings import Ring, RingArray, add_counting_wraps
 from privet.arithmetic.shares import Elements, Share, Told
-from privet.runtime.correlations import Source
-from privet.runtime.ledger import Ledger
-from privet.runtime.letters import ANNOUNCED, Letter
-from privet.runtime.opening import Fold, Link, Opening, add_up, merged
+from privet.runtime.accounting import Ledger
+from privet.runtime.correlations.source import Source, Supplied
+from privet.runtime.opening import ANNOUNCED, Fold, Letter, Link, Opening, add_up, merged
 from privet.runtime.runtime import Owned, Owners, Shape, Things, Winner
-from privet.runtime.supplied import Supplied
 from privet.transport.channel import Array, Channel, Expected
 
 

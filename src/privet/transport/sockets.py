@@ -1,4 +1,4 @@
-"""Channels over connected sockets, with TLS or without.
+"""Channels over connected sockets, and the attribution of failures to the peer at fault.
 
 The thread that waits for an array does the reading and writing itself, so a round of small
 messages costs no hand-over between threads; if several wait, one of them does it for all. While all
@@ -7,6 +7,9 @@ transfers go on, and sends signs of life.
 
 When a peer fails, the others are told who it was before they are hung up on. When all that we know
 is what one peer says of another, we look at that other one for a moment before we repeat it.
+
+Whoever loses a peer tells the others whom, and hangs up on them. So of several who have failed,
+some did because of others, and say so.
 """
 
 from __future__ import annotations
@@ -18,26 +21,151 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NoReturn
 
-from privet.errors import PeerError, PeerLostError
+from privet.errors import PeerError, PeerLostError, PeerSilentError
 from privet.transport import frames
-from privet.transport.arrivals import SILENCE_SECONDS
-from privet.transport.blame import (
-    accuse,
-    blame_missing,
-    culprit_of,
-    may_clear_up,
-    refuse_missed,
-    suspects,
-    tell_failure,
-)
 from privet.transport.channel import Array, Channel, Expected
-from privet.transport.frames import GOODBYE, MAX_FRAME_BYTES, Header, name_tag
-from privet.transport.link import PeerLink
-from privet.transport.link_state import LinkState
-from privet.transport.poller import Poller
+from privet.transport.connection import INTERRUPTED, Doubt, LinkState, PeerLink, kin_tag
+from privet.transport.frames import FAILED, GOODBYE, MAX_FRAME_BYTES, Header, name_tag
+from privet.transport.rendezvous import SILENCE_SECONDS
+
+
+def suspects(links: Collection[PeerLink]) -> list[PeerLink]:
+    """Return those that failed, and of these those that are the least likely to have followed."""
+    failed = [link for link in links if link.error is not None]
+    least = min((link.doubt for link in failed), default=Doubt.NONE)
+    return [link for link in failed if link.doubt == least]
+
+
+def may_clear_up(links: Collection[PeerLink]) -> bool:
+    """Tell whether a peer that seems to be well may turn out to have failed first."""
+    well = {name_tag(link.peer) for link in links if link.error is None}
+    return any(
+        link.blamed in well or (link.doubt in (Doubt.TORN, Doubt.LEFT) and well)
+        for link in suspects(links)
+    )
+
+
+def accuse(links: Sequence[PeerLink], where: str, step: str | None = None) -> PeerError:
+    """Return the error of the first link, which mentions the others."""
+    errors = [link.error for link in links if link.error is not None]
+    also = "".join(f"; also {error}" for error in errors[1:])
+    error = type(errors[0])(errors[0].peer, f"{errors[0].problem}{where}{also}", step)
+    error.doubt = links[0].doubt
+    return error
+
+
+def refuse_missed(links: Collection[PeerLink], deadline: float) -> None:
+    """Raise PeerError if somebody did not say goodbye, and blame who failed, if anybody did."""
+    missed = [link for link in links if not link.said_goodbye]
+    failed = suspects(missed)
+    for link in [] if failed else missed:
+        heard = "only signs of life" if time.monotonic() - link.heard < deadline else "nothing"
+        link.error = PeerSilentError(link.peer, f"{heard} heard from it")
+    if missed:
+        raise accuse(failed or missed, " before its goodbye")
+
+
+def culprit_of(error: BaseException | None, links: Mapping[str, PeerLink]) -> int:
+    """Return the tag of the one whose failure an error was, or 0: it was our own."""
+    if isinstance(error, KeyboardInterrupt):
+        return INTERRUPTED
+    who = error.peer if isinstance(error, PeerError) else None
+    if who is None:
+        return 0
+    if any(kin_tag(who) in link.kin for link in links.values()):
+        return kin_tag(who)
+    return name_tag(who) if who in links else 0
+
+
+def tell_failure(links: Iterable[PeerLink], culprit: int, teller: int) -> None:
+    """Tell the peers whom we lost; but the culprit itself, who told us so."""
+    for link in links:
+        tag = name_tag(link.peer)
+        reason = teller if tag == culprit else culprit
+        if link.error is None and tag != reason:
+            link.say(FAILED, reason)
+
+
+def blame_missing(
+    due: Iterable[PeerLink], started: float, deadline: float, *, sending: bool
+) -> None:
+    """Note of peers whom we wait for since then that they have ended, or were silent for too long.
+
+    If we wait for them to take what we send: of those who have not taken it all.
+    """
+    now = time.monotonic()
+    for link in due:
+        if link.error is not None or (sending and not link.outgoing):
+            continue
+        if link.said_goodbye:
+            link.error = PeerLostError(link.peer, "has ended its part")
+        elif now - max(link.heard, started) > deadline:
+            silence = f"nothing heard from it for {deadline:g} s"
+            link.error = PeerSilentError(link.peer, silence)
+
+
+class Poller:
+    """Connections, and what each of them is watched for."""
+
+    def __init__(self) -> None:
+        self._poll = select.poll()
+        self._bell, self._ear = socket.socketpair()
+        for end in (self._bell, self._ear):
+            end.setblocking(False)
+        self._poll.register(self._ear, select.POLLIN)
+        self._waits = self._closed = False
+
+    def watch(self, connection: socket.socket, interest: int) -> None:
+        """Watch a connection for something; for nothing at all, if that is negative."""
+        if interest >= 0:
+            self._poll.register(connection, interest)
+        else:
+            self._poll.unregister(connection)
+        self.ring()
+
+    def wait(self, seconds: float, lock: threading.Condition) -> list[tuple[int, int]]:
+        """Return which connections are ready, and for what; wait for one so long.
+
+        Whoever waits lets go of the lock, so that others can send, and watch for more.
+        """
+        self._waits = seconds > 0
+        if not self._waits:
+            found = self._poll.poll(0)
+        else:
+            lock.release()
+            try:
+                found = self._poll.poll(1000 * seconds)
+            finally:
+                lock.acquire()
+                self._waits = False
+        if self._closed:
+            self._ear.close()
+            return []
+        ear = self._ear.fileno()
+        if any(descriptor == ear for descriptor, _ in found):
+            with contextlib.suppress(BlockingIOError):
+                self._ear.recv(1 << 12)
+        return [(descriptor, event) for descriptor, event in found if descriptor != ear]
+
+    def ring(self) -> None:
+        """Have the thread that waits, if one does, look again at once."""
+        if self._waits:
+            with contextlib.suppress(BlockingIOError):
+                self._bell.send(b"!")
+
+    def close(self) -> None:
+        """Free what ringing takes; whoever waits is woken, and frees the rest."""
+        if self._closed:
+            return
+        self._closed = True
+        self.ring()
+        self._bell.close()
+        if not self._waits:
+            self._ear.close()
+
 
 _TICK = 0.02
 # How long the failure of one peer may take to show, once another one told us of it.

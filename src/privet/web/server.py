@@ -15,14 +15,14 @@ from typing import Any
 import uvicorn
 from starlette.types import ASGIApp
 
+from privet.config.party import Door, Endpoint
 from privet.errors import ParameterError, UnavailableError
-from privet.federation.events import Event, Tell
-from privet.federation.request_queue import RequestQueue
-from privet.files.endpoint import Door, Endpoint
-from privet.transport.mesh import listen
+from privet.federation.monitoring.events import Event, Tell
+from privet.federation.serving.request_queue import RequestQueue
+from privet.transport.rendezvous import listen
 from privet.web.app import Application
-from privet.web.asked import Reader
-from privet.web.connections import IDLE_SECONDS, Connection, Connections
+from privet.web.limits import IDLE_SECONDS, Connection, Connections
+from privet.web.schema import Reader
 
 _OTHER_FILES = 100
 """So many files and connections are left to everything but clients."""

@@ -18,9 +18,9 @@ from pyarrow import feather
 
 from privet import DataError, ParameterError
 from privet.data.reader import read_frame
-from privet.data.sources import source
+from privet.data.sources import base
+from privet.data.sources.base import SourceOptions
 from privet.data.sources.open import open_source
-from privet.data.sources.source import SourceOptions
 
 Writer = Callable[[pa.Table, Path], None]
 
@@ -174,7 +174,7 @@ def test_batches_are_bounded(
     tmp_path: Path, write: Writer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However large the row groups or batches of the file are."""
-    monkeypatch.setattr(source, "_CELLS", 2000)
+    monkeypatch.setattr(base, "_CELLS", 2000)
     path = tmp_path / "table"
     numbers = np.arange(10_000)
     write(pa.table({"a": numbers, "b": -numbers}), path)

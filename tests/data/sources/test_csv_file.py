@@ -15,9 +15,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from privet import DataError, ParameterError
-from privet.data.sources import csv_dialect, csv_file
+from privet.data.sources import csv as csv_dialect
+from privet.data.sources import csv as csv_file
+from privet.data.sources.base import SourceOptions
 from privet.data.sources.open import open_source
-from privet.data.sources.source import SourceOptions
 
 Write = Callable[[str | bytes], Path]
 SEPARATORS = [",", ";", "\t", "|"]

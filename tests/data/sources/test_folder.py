@@ -8,8 +8,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from privet import DataError
+from privet.data.sources.base import Source, SourceOptions
 from privet.data.sources.open import open_source
-from privet.data.sources.source import Source, SourceOptions
 
 
 def write(path: Path, **columns: Any) -> None:

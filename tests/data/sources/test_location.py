@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from privet import DataError, ParameterError, UnavailableError
-from privet.data.sources.location import is_address
+from privet.data.sources.base import is_address
 from privet.data.sources.open import open_source
 
 

@@ -13,9 +13,9 @@ from tests.postgres_server import PASSWORD
 
 from privet import DataError, ParameterError, UnavailableError
 from privet.data.sources import postgres as postgres_module
+from privet.data.sources.base import SourceOptions
 from privet.data.sources.open import open_source
 from privet.data.sources.postgres import Query
-from privet.data.sources.source import SourceOptions
 
 Execute = Callable[..., None]
 

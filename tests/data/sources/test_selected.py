@@ -14,11 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from privet import DataError
-from privet.data.sources import source as source_module
+from privet.data.reader import SelectedRows
+from privet.data.sources import base as source_module
+from privet.data.sources.base import Source
 from privet.data.sources.open import open_source
 from privet.data.sources.postgres import Query
-from privet.data.sources.selected import SelectedRows
-from privet.data.sources.source import Source
 
 ROWS = 100
 TABLE = pa.table({"x": range(ROWS), "word": [f"w{row}" for row in range(ROWS)]})

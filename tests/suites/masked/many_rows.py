@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from privet.arithmetic import lattice
+from privet.arithmetic import ring_lwe
 from privet.errors import ParameterError
-from privet.suites.masked import coarse, units
-from privet.suites.masked.scales import Scales
-from privet.suites.masked.units import Units
-from privet.terms.plan import Plan
+from privet.protocols.masked.precision import rows, scores
+from privet.protocols.masked.precision.rows import Units
+from privet.protocols.masked.precision.scores import Scales
+from privet.spec.plan import Plan
 
 
 def as_with_many_rows(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -19,13 +19,13 @@ def as_with_many_rows(monkeypatch: pytest.MonkeyPatch) -> None:
         raise ParameterError("narrow sums are not to be had here")
 
     monkeypatch.setattr(Units, "narrow", none)
-    monkeypatch.setattr(units, "_SLACK", units._SLACK / 256)
-    monkeypatch.setitem(lattice.SAFE_BITS, 2048, 20)
+    monkeypatch.setattr(rows, "_SLACK", rows._SLACK / 256)
+    monkeypatch.setitem(ring_lwe.SAFE_BITS, 2048, 20)
 
 
 def as_with_very_many_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have derivatives masked once more, too, and squares checked by two sums."""
     as_with_many_rows(monkeypatch)
-    monkeypatch.setattr(units, "_FEWEST_OF_SIGMOID", 54)
-    monkeypatch.setattr(coarse, "WORD", 8)
+    monkeypatch.setattr(rows, "_FEWEST_OF_SIGMOID", 54)
+    monkeypatch.setattr(scores, "WORD", 8)
     monkeypatch.setattr(Scales, "_squares_fit", lambda self, plan: True)

@@ -10,12 +10,12 @@ import pytest
 
 from privet.arithmetic.prg import Place
 from privet.arithmetic.rings import Ring
-from privet.boosting.federation import Federation, train
 from privet.boosting.model import Feature
-from privet.runtime import dealer as dealer_module
-from privet.runtime.correlations import Sink
-from privet.runtime.dealer import SoleDealer
-from privet.terms.params import Params
+from privet.boosting.training import Federation, train
+from privet.runtime.correlations import dealer as dealer_module
+from privet.runtime.correlations.dealer import SoleDealer
+from privet.runtime.correlations.source import Sink
+from privet.spec.params import Params
 from privet.transport.channel import Array
 
 PARTIES = ("ann", "bob")

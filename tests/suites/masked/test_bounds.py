@@ -11,10 +11,10 @@ import pytest
 from privet.arithmetic.rings import Z16, Z32, Z36, Z64, Ring
 from privet.arithmetic.shares import Share
 from privet.errors import ResultError
-from privet.gates.masked import Masked, mask, mask_one
-from privet.gates.shrink import shrink
+from privet.gates.masked.truncation import shrink
+from privet.gates.masked.value import Masked, mask, mask_one
+from privet.protocols.masked.bounds import Bounds
 from privet.runtime.runtime import Runtime
-from privet.suites.masked.bounds import Bounds
 from tests.gates.test_gates import split
 from tests.runtime.harness import View, check_count, play
 

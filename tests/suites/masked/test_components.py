@@ -13,22 +13,27 @@ from hypothesis import strategies as st
 
 from privet.arithmetic.rings import Z36, Ring, integers_modulo, signed
 from privet.arithmetic.shares import Share
-from privet.boosting.part import LabelUnit
+from privet.boosting.model_part import LabelUnit
 from privet.errors import ParameterError, ResultError
-from privet.gates.masked import lift, mask, mask_one, signed_lift
-from privet.gates.polynomial import polynomial
-from privet.gates.sigmoid_series import SCORE_BITS
-from privet.gates.square import square
-from privet.gates.threshold import step
-from privet.gates.truncate import drop_bits
+from privet.gates.arithmetic import drop_bits
+from privet.gates.masked.comparison import step
+from privet.gates.masked.functions import SCORE_BITS
+from privet.gates.masked.polynomial import polynomial, square
+from privet.gates.masked.value import lift, mask, mask_one, signed_lift
+from privet.objectives.regression import OBJECTIVES
+from privet.protocols.masked.argmax import CARRIED, best, stages
+from privet.protocols.masked.leaves import (
+    LeafScale,
+    classify,
+    normalised,
+    reciprocal,
+    scaled,
+    weight_check,
+)
+from privet.protocols.masked.precision.scores import SQUARE_BITS, Scales
 from privet.runtime.runtime import Runtime, Things
-from privet.suites.masked.leaves import LeafScale, weight_check
-from privet.suites.masked.reciprocal import classify, normalised, reciprocal, scaled
-from privet.suites.masked.scales import SQUARE_BITS, Scales
-from privet.suites.masked.tournament import CARRIED, best, stages
-from privet.terms.objectives import OBJECTIVES
-from privet.terms.params import Params
-from privet.terms.plan import Ownership, Plan
+from privet.spec.params import Params
+from privet.spec.plan import Ownership, Plan
 from tests.gates.test_gates import split
 from tests.gates.test_masked import on_shares
 from tests.runtime.harness import check_count, measured_steps, nonuniform, play

@@ -9,16 +9,14 @@ import numpy as np
 import pytest
 
 from privet.arrays import FloatArray
-from privet.boosting.estimate import estimate
-from privet.boosting.gains import level_gains
-from privet.boosting.part import join
-from privet.boosting.reference import impurity
-from privet.boosting.trial import Trial
-from privet.boosting.validation import stand_ins
-from privet.runtime.counter import Cost
-from privet.suites.masked.candidates import units_of_score
-from privet.suites.masked.gains import told_drop
-from privet.suites.masked.scales import Scales
+from privet.boosting.cost_estimate import estimate
+from privet.boosting.model_part import join
+from privet.boosting.prediction import stand_ins
+from privet.boosting.reference import impurity, level_gains
+from privet.boosting.simulation import Trial
+from privet.protocols.masked.candidates import told_drop, units_of_score
+from privet.protocols.masked.precision.scores import Scales
+from privet.runtime.cost import Cost
 from tests.boosting.test_federation import N, trial
 from tests.runtime.harness import View, check_count, measured, play
 

@@ -8,9 +8,9 @@ import pytest
 from privet.arithmetic.rings import Z32
 from privet.arithmetic.shares import Share
 from privet.arrays import FloatArray
+from privet.protocols.masked import inference
+from privet.protocols.masked.inference import absolute_sums, reveal_means
 from privet.runtime.runtime import Runtime
-from privet.suites.masked import importances
-from privet.suites.masked.importances import absolute_sums, reveal_means
 from tests.gates.test_gates import split
 from tests.runtime.harness import View, check_count, play
 
@@ -58,7 +58,7 @@ def test_means_are_those_in_the_clear(n: int, rows: int) -> None:
 
 def test_rows_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     values = np.random.default_rng(0).integers(-(1 << 20), 1 << 20, (2, 1, 50))
-    monkeypatch.setattr(importances, "_BLOCK", 2 * 20)
+    monkeypatch.setattr(inference, "_SIGN_BLOCK_SIZE", 2 * 20)
     views = found(values, 2, to=0)
     exact = np.abs(values).mean(axis=2) / (1 << BITS)
     assert np.abs(views[0].result - exact).max() < 2.0**-KEPT

@@ -11,17 +11,17 @@ import numpy as np
 import pytest
 
 from privet import DataSet, Experiment, run
-from privet.boosting.estimate import Estimate, count, estimate
-from privet.boosting.federation import Federation
+from privet.boosting.cost_estimate import Estimate, count, estimate
 from privet.boosting.model import Feature
-from privet.boosting.part import join
-from privet.boosting.trainer import train, train_federated
+from privet.boosting.model_part import join
+from privet.boosting.simulation import train, train_federated
+from privet.boosting.training import Federation
 from privet.errors import ParameterError
-from privet.suites.masked.noise import most_noise
-from privet.suites.masked.scales import Scales
-from privet.suites.masked.suite import MaskedSuite
-from privet.terms.params import Params
-from privet.terms.plan import Ownership, Plan
+from privet.protocols.masked.precision.rows import most_noise
+from privet.protocols.masked.precision.scores import Scales
+from privet.protocols.masked.protocol import MaskedSuite
+from privet.spec.params import Params
+from privet.spec.plan import Ownership, Plan
 from privet.transport import frames
 from tests.boosting.test_federation import bucketed, columns, label_of, trial
 from tests.runtime.harness import check_count, play

@@ -9,11 +9,11 @@ from privet.arithmetic.rings import Z32, Z64, signed
 from privet.arithmetic.shapley import real_shapley, ring_shapley, weights
 from privet.arithmetic.shares import Share
 from privet.arrays import FloatArray, IndexArray
-from privet.boosting.reasons import partial_means
+from privet.boosting.explanation import partial_means
+from privet.protocols.masked import inference
+from privet.protocols.masked.protocol import MaskedSuite
+from privet.protocols.protocol import CHANCE_BITS, AppliedTests, Groups
 from privet.runtime.runtime import Runtime
-from privet.suites.masked import reasons
-from privet.suites.masked.suite import MaskedSuite
-from privet.suites.suite import CHANCE_BITS, AppliedTests, Groups
 from tests.gates.test_masked import on_shares
 
 TABLES, OUTPUTS = 5, 2
@@ -65,8 +65,8 @@ def features_of(depth: int) -> IndexArray:
 def test_contributions_are_those_in_the_clear(n: int, depth: int, largest: int) -> None:
     """To what rounding does: of each level, of Shapley's weights, and to leaf values' units."""
     found, means, expected, mean, rounds = derived(n, depth, largest)
-    level = (1 + n / 8) / (1 << reasons.MORE_BITS)
-    weight = (largest << depth) / (1 << reasons.WEIGHT_BITS)
+    level = (1 + n / 8) / (1 << inference.MORE_BITS)
+    weight = (largest << depth) / (1 << inference.WEIGHT_BITS)
     assert np.abs(means - mean).max() <= depth * level + n / 2
     assert np.abs(found - expected).max() <= 2 * depth * level + weight + n / 2
     if n == 2:
@@ -76,7 +76,7 @@ def test_contributions_are_those_in_the_clear(n: int, depth: int, largest: int) 
 def test_tables_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two tables at a time: the same contributions, in three times the rounds."""
     whole, *_, once = derived(2, 3, 1 << 16)
-    monkeypatch.setattr(reasons, "_BLOCK", 2 * OUTPUTS * 27)
+    monkeypatch.setattr(inference, "_BLOCK", 2 * OUTPUTS * 27)
     found, *_, rounds = derived(2, 3, 1 << 16)
     assert np.abs(found - whole).max() <= 4
     assert rounds == 3 * once
@@ -125,8 +125,8 @@ def test_weights_add_up() -> None:
 
 def test_ten_levels_fit() -> None:
     """The largest combination of the largest means is below half of what is left of a word."""
-    means = np.where(np.arange(3**10) % 2, LARGEST, -LARGEST) << reasons.MORE_BITS
-    found = ring_shapley(means.astype(np.uint64), range(10), Z64, reasons.WEIGHT_BITS)
-    exact = real_shapley(means.astype(float), range(10)) * 2.0**reasons.WEIGHT_BITS
+    means = np.where(np.arange(3**10) % 2, LARGEST, -LARGEST) << inference.MORE_BITS
+    found = ring_shapley(means.astype(np.uint64), range(10), Z64, inference.WEIGHT_BITS)
+    exact = real_shapley(means.astype(float), range(10)) * 2.0**inference.WEIGHT_BITS
     assert np.abs(exact).max() < 2.0**62
     assert np.abs(signed(found) - exact).max() < 2.0**40

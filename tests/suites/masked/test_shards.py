@@ -12,20 +12,20 @@ import pytest
 from privet.arithmetic.shares import Elements, Share
 from privet.arrays import FloatArray
 from privet.boosting.binning import bucket_columns
-from privet.boosting.estimate import count
-from privet.boosting.federation import Federation, PartyData, Trained
+from privet.boosting.cost_estimate import count
 from privet.boosting.model import Feature
-from privet.boosting.part import join
-from privet.boosting.trainer import train_watched
-from privet.boosting.validation import Validated, validate
+from privet.boosting.model_part import join
+from privet.boosting.prediction import Validated, validate
+from privet.boosting.simulation import train_watched
+from privet.boosting.training import Federation, PartyData, Trained
 from privet.errors import DataError, ParameterError, PeerError, PeerLostError
-from privet.runtime.counter import Cost
-from privet.runtime.orders import Head, Order
-from privet.runtime.roles import Record
+from privet.protocols.paper.protocol import PaperSuite
+from privet.runtime.cost import Cost
+from privet.runtime.run import Record
 from privet.runtime.runtime import Runtime
-from privet.suites.paper.suite import PaperSuite
-from privet.terms.params import Params
-from privet.terms.plan import ExplainBy, Plan
+from privet.runtime.workers import Head, Order
+from privet.spec.params import Params
+from privet.spec.plan import ExplainBy, Plan
 from privet.transport.channel import Channel
 from tests.boosting.test_federation import columns, label_of
 from tests.runtime.harness import RecordingChannel

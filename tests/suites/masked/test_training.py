@@ -11,15 +11,15 @@ import pytest
 
 from privet import DataSet, Experiment, run
 from privet.arithmetic.rings import Z32, Z64
-from privet.boosting.estimate import count
-from privet.boosting.inference import Query
-from privet.boosting.part import GUARD_BITS, join
-from privet.boosting.trainer import train, train_federated
-from privet.runtime.counter import Cost
-from privet.runtime.launcher import simulate
-from privet.suites.masked.scales import Scales
-from privet.terms.objectives import OBJECTIVES
-from privet.terms.params import Params
+from privet.boosting.cost_estimate import count
+from privet.boosting.model_part import GUARD_BITS, join
+from privet.boosting.prediction import Query
+from privet.boosting.simulation import train, train_federated
+from privet.objectives.regression import OBJECTIVES
+from privet.protocols.masked.precision.scores import Scales
+from privet.runtime.cost import Cost
+from privet.runtime.local.launcher import simulate
+from privet.spec.params import Params
 from tests.boosting.test_federation import (
     N,
     ask,

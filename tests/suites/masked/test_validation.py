@@ -10,17 +10,16 @@ import pytest
 
 from privet.arrays import FloatArray
 from privet.boosting.binning import BucketedColumns
-from privet.boosting.estimate import count, estimate
-from privet.boosting.part import join
+from privet.boosting.cost_estimate import count, estimate
+from privet.boosting.model_part import join
+from privet.boosting.prediction import stand_ins
 from privet.boosting.reference import grow
-from privet.boosting.trainer import train_federated, train_watched
-from privet.boosting.trial import Trial
-from privet.boosting.validation import stand_ins
+from privet.boosting.simulation import Trial, train_federated, train_watched
 from privet.errors import DataError, ParameterError, ResultError
-from privet.runtime.counter import Cost
-from privet.runtime.roles import DEALER
-from privet.suites.masked.suite import MaskedSuite
-from privet.terms.params import Params
+from privet.protocols.masked.protocol import MaskedSuite
+from privet.runtime.cost import Cost
+from privet.runtime.run import DEALER
+from privet.spec.params import Params
 from tests.boosting.test_federation import N, bucketed, columns, label_of, trial, within
 from tests.runtime.harness import check_count, measured, play
 
@@ -163,8 +162,8 @@ def test_the_reference_stops_as_early() -> None:
 def test_scores_out_of_bounds_end_it(task: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before any loss is revealed."""
     parties, label, params = watched(task)
-    monkeypatch.setattr("privet.suites.masked.validation.LARGEST_SCORE", 1)
-    monkeypatch.setattr("privet.suites.masked.validation.LARGEST_RESIDUAL", 1)
+    monkeypatch.setattr("privet.protocols.masked.validation.LARGEST_SCORE", 1)
+    monkeypatch.setattr("privet.protocols.masked.validation.LARGEST_RESIDUAL", 1)
     with pytest.raises(ResultError, match=r"validation rows' (scores|residuals) of 1 and"):
         train_federated(parties, label, params, "masked")
 

@@ -10,21 +10,23 @@ from unittest.mock import ANY
 import numpy as np
 import pytest
 
-from privet.boosting.estimate import Estimate, estimate
-from privet.boosting.part import join
-from privet.boosting.trainer import train, train_federated
+from privet.boosting.cost_estimate import Estimate, estimate
+from privet.boosting.model_part import join
+from privet.boosting.simulation import train, train_federated
 from privet.errors import ParameterError
-from privet.gates import rows
-from privet.suites.masked import units as units_module
-from privet.suites.masked.noise import most_noise
-from privet.suites.masked.residuals import bounds_of_squares
-from privet.suites.masked.scales import Scales
-from privet.suites.masked.suite import MaskedSuite
-from privet.terms.params import Params
-from privet.terms.plan import Ownership, Plan
+from privet.gates.masked import value
+from privet.protocols.masked.bounds import bounds_of_squares
+from privet.protocols.masked.precision import rows as units_module
+from privet.protocols.masked.precision.rows import most_noise
+from privet.protocols.masked.precision.scores import Scales
+from privet.protocols.masked.protocol import MaskedSuite
+from privet.spec.params import Params
+from privet.spec.plan import Ownership, Plan
 from tests.boosting.test_federation import bucketed, columns, label_of
 from tests.suites.masked.many_rows import as_with_many_rows, as_with_very_many_rows
-from tests.suites.masked.test_components import test_rows_have_room as rows_have_room
+from tests.suites.masked.test_components import (
+    test_rows_have_room as rows_have_room,
+)
 from tests.suites.masked.test_components import (
     test_scales_leave_no_room_for_overflow as no_room_for_overflow,
 )
@@ -208,5 +210,5 @@ def test_with_weights(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_some_rows_at_a_time(task: str, dealers: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is dealt for blocks of rows takes as many rounds and bytes as for all at once."""
     whole = check(task, {}, dealers)
-    monkeypatch.setattr(rows, "AT_ONCE", 64)
+    monkeypatch.setattr(value, "AT_ONCE", 64)
     assert check(task, {}, dealers) == replace(whole, memory=ANY)

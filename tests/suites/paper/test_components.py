@@ -10,30 +10,28 @@ import pytest
 
 from privet.arithmetic.rings import Z32, Z64, Ring, signed
 from privet.arithmetic.shares import Share
+from privet.gates.arithmetic import multiply_fixed, truncate
 from privet.gates.beaver import multiply, square
-from privet.gates.bits import less
-from privet.gates.truncate import multiply_fixed, truncate
-from privet.runtime.counter import Cost, cost_of
-from privet.runtime.runtime import Runtime
-from privet.suites.paper.argmin import argmin
-from privet.suites.paper.discretize import (
-    bucket_ends,
-    discretize,
-    nearest_cuts,
-    sort_order,
-)
-from privet.suites.paper.division import (
+from privet.protocols.paper.algorithms import (
     FIXED,
     ITERATIONS,
     START_BITS,
+    argmin,
+    bucket_ends,
+    discretize,
     divide,
+    infer,
+    nearest_cuts,
     reciprocal,
     reciprocal_bits,
+    sigmoid,
+    sort_order,
+    split,
 )
-from privet.suites.paper.infer import infer
-from privet.suites.paper.sigmoid import sigmoid
-from privet.suites.paper.split import split
-from privet.suites.suite import AppliedTests
+from privet.protocols.paper.gates import less
+from privet.protocols.protocol import AppliedTests
+from privet.runtime.cost import Cost, cost_of
+from privet.runtime.runtime import Runtime
 from tests.gates.test_gates import run
 from tests.gates.test_gates import split as cut
 from tests.runtime.harness import View, check_count, play
@@ -261,7 +259,7 @@ def test_infer(
         return infer(runtime, tests, share)
 
     for block, sizes in ((1 << 22, [50]), (20 * tables * depth << depth, [20, 20, 10])):
-        monkeypatch.setattr("privet.suites.paper.infer._BLOCK", block)
+        monkeypatch.setattr("privet.protocols.paper.algorithms._BLOCK", block)
         views, found_cost = on_shares(component, leaves, n, ring)
         assert (total(views, ring) == expected).all()
         assert found_cost == sum(

@@ -18,9 +18,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import field_validator
 
-from privet.config import Config
-from privet.data.sources.source import Source
+from privet.data.sources.base import Source
 from privet.errors import DataError, PrivetError, UnavailableError
+from privet.schema import Config
 
 WHERE = "PostgreSQL query"
 """How messages call it: there may be secrets in the query."""

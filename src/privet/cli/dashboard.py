@@ -1,0 +1,167 @@
+"""`privet ui` and `privet demo --ui`: the dashboard of one organisation, and of a demonstration."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import webbrowser
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from privet.cli.console import LogFormat, telling
+from privet.cli.options import PartyOption
+from privet.config.job import Job
+from privet.config.party import Door
+from privet.errors import PeerError, UnavailableError
+from privet.experiments.local_federation import LocalFederation
+from privet.federation.monitoring.events import Event, Tell
+from privet.runtime.local.launcher import TUNED
+
+
+def ui(
+    party: PartyOption,
+    job: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--job", help="Jobs beside those in party.toml's folder, and those of earlier runs."
+        ),
+    ] = None,
+    address: Annotated[
+        str, typer.Option(help="HOST:PORT of the page; port 0 is any that is free.")
+    ] = "127.0.0.1:0",
+    host: Annotated[
+        list[str] | None, typer.Option(help="Another name under which the page is asked for.")
+    ] = None,
+    certificate: Annotated[
+        str | None, typer.Option(help="For TLS: the certificate of the host, as PEM.")
+    ] = None,
+    key: Annotated[str | None, typer.Option(help="The key of that certificate.")] = None,
+    browser: Annotated[bool, typer.Option(help="Open it in a browser.")] = True,
+    log_format: LogFormat = "text",
+) -> None:
+    """Open a page on this machine: jobs, trainings as they go on, what left, models."""
+    with telling(log_format) as tell:
+        door = Door(address=address, hosts=host or [], certificate=certificate, key=key)
+        for path in job or ():
+            Job.read(path)
+        if not door.is_local and door.certificate is None:
+            text = "warning: the page's token travels in the clear: give a certificate"
+            tell(Event("warning", text))
+        with _page(door, party, list(job or ()), tell) as url, _until_stopped() as stopped:
+            tell(Event("page", f"the page is at {url}", {"url": url}))
+            if browser:
+                open_page(url)
+            stopped.wait()
+
+
+def open_page(url: str) -> None:
+    """Open a page, where there is a screen: a browser of text would take over the terminal."""
+    screens = ("DISPLAY", "WAYLAND_DISPLAY")
+    if sys.platform == "darwin" or any(os.environ.get(name) for name in screens):
+        webbrowser.open(url)
+
+
+@contextlib.contextmanager
+def _page(door: Door, party: Path, jobs: list[Path], tell: Tell) -> Iterator[str]:
+    try:
+        from privet.dashboard.server import serving_page
+    except ModuleNotFoundError as error:
+        raise UnavailableError(
+            f"{error.name}, which the page needs, is not installed: pip install 'privet[ui]'"
+        ) from None
+    with serving_page(door, party, jobs, tell) as url:
+        yield url
+
+
+@contextlib.contextmanager
+def _until_stopped() -> Iterator[threading.Event]:
+    """Yield what is set when somebody interrupts or terminates us: that is how a page ends."""
+    stopped, numbers = threading.Event(), (signal.SIGINT, signal.SIGTERM)
+    before = [signal.signal(number, lambda *_: stopped.set()) for number in numbers]
+    try:
+        yield stopped
+    finally:
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)
+
+
+TABLES = 100
+"""Enough to be watched."""
+TERMS: dict[str, str | bool] = {
+    "explain": "feature",
+    "reveal_validation": True,
+    "reveal_gain": True,
+    "reveal_importances": True,
+}
+"""So that a page has everything to show."""
+_END_SECONDS = 10.0
+
+
+def show_pages(local: LocalFederation, console: Console, *, browser: bool = True) -> None:
+    """Have a page for each participant, train, predict, and stay until somebody ends it."""
+    with contextlib.ExitStack() as stack:
+        for dealer in local.dealers:
+            stack.enter_context(_started(local, dealer, "train", "--keep"))
+        urls = {}
+        for name in local.names:
+            said = ("--no-browser", "--log-format=json")
+            page = stack.enter_context(_started(local, name, "ui", *said, err=subprocess.PIPE))
+            urls[name] = _url(name, page)
+            console.print(f"  {name:10}{urls[name]}")
+        if browser:
+            open_page(urls[local.recipient])
+        for name in local.names:
+            stack.enter_context(_started(local, name, "train"))
+        console.print(
+            "training; stop it and go on, or kill a process, and see what the pages say. "
+            "Ctrl-C ends all of it"
+        )
+        with contextlib.suppress(KeyboardInterrupt):
+            while not all(local.part(name).exists() for name in local.names):
+                time.sleep(0.5)
+            for name in local.names:
+                more = ["--explain"] if name == local.recipient else []
+                stack.enter_context(_started(local, name, "predict", *more))
+            while True:
+                time.sleep(3600)
+
+
+@contextlib.contextmanager
+def _started(
+    local: LocalFederation, name: str, verb: str, *options: str, err: int = subprocess.DEVNULL
+) -> Iterator[subprocess.Popen[str]]:
+    """Have a role's process, which is ended with us."""
+    with subprocess.Popen(  # noqa: S603
+        local.command(name, verb, *options),
+        stdout=subprocess.DEVNULL,
+        stderr=err,
+        text=True,
+        env={**TUNED, **os.environ},
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(_END_SECONDS)
+            process.kill()
+
+
+def _url(name: str, page: subprocess.Popen[str]) -> str:
+    """Return where a page is, as its process says."""
+    assert page.stderr is not None
+    line = page.stderr.readline()
+    told = json.loads(line) if line else {}
+    if "url" not in told:
+        raise PeerError(name, f"its page did not start: {told.get('text', 'no word')}")
+    return str(told["url"])

@@ -1,0 +1,363 @@
+"""job.toml: the settings that all participants and dealers of a job agree on.
+
+    name = "churn"
+    task = "classification"
+
+    align = true
+
+    [params]
+    tables = 50
+
+    [dealer]
+    address = "dealer.example:7400"
+    fingerprint = "5f0c..."
+
+    [[participants]]
+    name = "bank"
+    role = "active"
+    address = "bank.example:7401"
+    fingerprint = "91ab..."
+
+It says nothing about anybody's data.
+
+    align = true
+
+    [ids]
+    parts = ["name", "born"]
+    minimum = 1000
+
+    [ids.normalise]
+    name = ["strip", "casefold"]
+
+Each participant says in its own file which columns the parts are, in this order.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Annotated, Any
+
+from pydantic import Field, model_validator
+from typing_extensions import Self
+
+from privet.boosting.model import Feature
+from privet.boosting.model_part import MOST_PREDICTION_BITS
+from privet.boosting.prediction import Query
+from privet.boosting.training import SUITES, Federation, cuts_of
+from privet.config.members import TakingPart, refuse_open_seats
+from privet.data.frame import Rule
+from privet.errors import ParameterError
+from privet.protocols.protocol import refuse_lacks
+from privet.runtime.run import HEAD, worker_names
+from privet.schema import Config, check_name, printable
+from privet.spec.capabilities import PROTOCOL_TERMS, check_abilities
+from privet.spec.params import DEFAULT_PROTOCOL, Params, Task
+from privet.spec.plan import MOST_SHARDS, Cuts, ExplainBy, Monotone, by_feature, refuse_several
+
+MOST_ROWS = 60_000_000
+"""A participant can align so many: what it keeps of an alignment fits a file that is read."""
+_PARTS = ("id",)
+_Count = Annotated[int, Field(ge=1, le=MOST_ROWS)]
+
+
+class IdTerms(Config):
+    """Ids, as all participants compare them."""
+
+    parts: Annotated[list[str], Field(min_length=1, max_length=16)] = Field(
+        default_factory=lambda: list(_PARTS)
+    )
+    """What an id is composed of."""
+    normalise: dict[str, list[Rule]] = Field(default_factory=dict)
+    """How the parts are written where they are compared; a list of rules is for all of them."""
+    minimum: _Count = 100
+    """With fewer rows that all have, an alignment is an error."""
+    padded: _Count | None = None
+    """Everybody seems to have so many rows, to the dealer."""
+    most_alignments: Annotated[int, Field(ge=1)] | None = None
+    """How often a job may be aligned, predictions and services included."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _for_all_parts(cls, values: Any) -> Any:
+        if isinstance(values, dict) and isinstance(values.get("normalise"), list):
+            parts = values.get("parts", _PARTS)
+            return {**values, "normalise": dict.fromkeys(parts, values["normalise"])}
+        return values
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        if len(set(self.parts)) < len(self.parts) or not all(map(printable, self.parts)):
+            raise ValueError(f"parts: {self.parts} are not names that all differ")
+        for part in self.normalise:
+            if part not in self.parts:
+                raise ValueError(
+                    f"normalise: {part!r} is no part of an id; there are {', '.join(self.parts)}"
+                )
+        if self.padded is not None and self.padded < self.minimum:
+            raise ValueError(f"padded: {self.padded} rows are fewer than the minimum")
+        return self
+
+    @property
+    def rules(self) -> list[list[Rule]]:
+        """The rules of each part."""
+        return [self.normalise.get(part, []) for part in self.parts]
+
+    @property
+    def only_aligned(self) -> list[str]:
+        """What is said here that is of no use without an alignment."""
+        keys = ("minimum", "padded", "most_alignments")
+        fields = type(self).model_fields
+        return [key for key in keys if getattr(self, key) != fields[key].default]
+
+    def work(self) -> dict[str, Any]:
+        """Return what it depends on which rows are whose."""
+        rules = dict(zip(self.parts, self.rules, strict=True))
+        return {"ids.parts": self.parts, "ids.normalise": rules}
+
+    def limits(self) -> dict[str, Any]:
+        """Return the rest, which may change on the way."""
+        keys = ("minimum", "padded", "most_alignments")
+        return {f"ids.{key}": getattr(self, key) for key in keys}
+
+
+class Reveals(Config):
+    """The terms of a job that say what somebody learns; nothing of it, if the job does not say."""
+
+    reveal_validation: bool = False
+    """Whether the label's holder receives the predictions of validation rows when a training ends,
+    for metrics and curves in its report. Otherwise it learns their mean loss, table by table."""
+    reveal_loss: bool = False
+    """Whether all learn the training loss, table by table: the mean squared residual, of several
+    classes their sum, in a regression relative to the square of the label's unit, which only its
+    holder knows."""
+    reveal_gain: bool = False
+    """Whether the label's holder learns by how much each level of a table lowers the loss: for
+    importances by gain, in its part and its report."""
+    explain: ExplainBy | None = None
+    """What the recipient may have beside predictions: what each "feature" contributes to a score,
+    or what all features of each "participant" do. Nothing, if the job does not say."""
+    reveal_importances: bool = False
+    """Whether the label's holder learns, when a training ends, how large the contributions to the
+    scores of validation rows are on average: of each feature or participant, as `explain` says."""
+
+    def reveals(self) -> dict[str, object]:
+        """Return these terms, by key."""
+        return {key: getattr(self, key) for key in Reveals.model_fields}
+
+
+class Job(Reveals, TakingPart):
+    """One training and the predictions of its model."""
+
+    task: Task
+    """What is learned: `"classification"` or `"regression"`."""
+    classes: int = 2
+    """How many values the label of a classification has, 2 to 32. All learn it, and no names."""
+    protocol: str = DEFAULT_PROTOCOL
+    """How the participants compute: `"masked"`, or `"paper"`, which is much slower."""
+    recipient: str = ""
+    """Who receives predictions: the active participant, if nobody else is named."""
+    weighted: bool = False
+    """Whether rows have weights, which the active participant alone knows: `weight` or
+    `class_weight` in its party.toml."""
+    export: str = ""
+    """Who may get the whole model, all parts of it joined, by `privet export`: nobody, if nobody is
+    named. All can agree on it after a training, too: a job with another name here can still be
+    used with its model."""
+    cuts: Cuts | None = None
+    """What all learn of how many cuts each column has: "exact", "rounded" (up to 1, 3, 7, 15, ...)
+    or "hidden". The fewer cuts, the less there is to compute. The protocol `masked` has "rounded"
+    if the job does not say, `paper` has "hidden" alone."""
+    keep_indicators: bool = False
+    """Whether participants keep masked indicators, so that another training on the same rows, of
+    this job or of one like it, need not publish them again. With the seeds that owners keep and
+    tell the dealer, these are all buckets of all rows (SECURITY.md)."""
+    prediction_bits: Annotated[int, Field(ge=0, le=MOST_PREDICTION_BITS)] | None = None
+    """Predictions are rounded to 2^-prediction_bits before they are revealed: a classification's in
+    the score (the log-odds), a regression's in the label's unit, which is between its root mean
+    square and about twice that. 10 and 12, if the job does not say."""
+    align: bool = False
+    """Whether participants find the rows that all of them have, with the dealer's help, and use
+    these. Otherwise all must have the same rows, in the same order."""
+    ids: IdTerms = Field(default_factory=IdTerms)
+    """What an id is, and how ids are compared and aligned."""
+    shards: Annotated[int, Field(ge=1, le=MOST_SHARDS)] = 1
+    """In how many parts rows are trained on, all cut alike. Each has a group of workers, one of
+    every participant and dealer: where those are is everybody's own business (`cluster` in
+    party.toml)."""
+    params: dict[str, Any] = Field(default_factory=dict)
+    """Hyper-parameters by name, but for the task: see `[params]`."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _all_are_seated(cls, values: Any) -> Any:
+        refuse_open_seats(values)
+        return values
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        check_name(self.name)
+        if self.protocol not in SUITES:
+            raise ValueError(f"protocol: {self.protocol!r} is none of {', '.join(SUITES)}")
+        names = self.names
+        self.check_dealers(names, self.protocol, align=self.align)
+        for what, values in (
+            ("names", names),
+            ("fingerprints", [contact.fingerprint for contact in self.contacts().values()]),
+            ("addresses", [contact.address for contact in self.contacts().values()]),
+        ):
+            repeated = next((value for value in values if values.count(value) > 1), None)
+            if repeated is not None:
+                raise ValueError(f"participants: two have the same of {what}, {repeated!r}")
+        active = [p.name for p in self.participants if p.role == "active"]
+        if len(active) != 1:
+            raise ValueError(
+                f'participants: exactly one has role = "active", and here {len(active)} have'
+            )
+        params = self.hyper_parameters()
+        said = {key: getattr(self, key) for key in PROTOCOL_TERMS}
+        check_abilities(self.protocol, {**said, **self.reveals()}, params)
+        if self.shards > 1:
+            refuse_lacks(SUITES[self.protocol], self.protocol, {"shards": True})
+            if self.keep_indicators:
+                raise ValueError("keep_indicators: are not kept with shards: leave one of them out")
+            if taken := sorted({HEAD, *worker_names(self.shards)}.intersection(names)):
+                raise ValueError(f"participants: {taken[0]!r} is a worker's name: take another")
+        if self.ids.only_aligned and not self.align:
+            raise ValueError(f"ids.{self.ids.only_aligned[0]}: is for jobs that say align = true")
+        cuts_of(self.protocol, self.cuts)
+        for key, name in (("recipient", self.recipient), ("export", self.export)):
+            if name and name not in names:
+                raise ValueError(f"{key}: {name!r} is none of {', '.join(names)}")
+        if self.monotone:
+            refuse_several(params.objective)
+        return self
+
+    @property
+    def monotone(self) -> dict[str, dict[str, int]]:
+        """Which way scores may move as columns grow, by participant, where they are constrained."""
+        return {p.name: dict(p.monotone) for p in self.participants if p.monotone}
+
+    @property
+    def recipient_index(self) -> int:
+        """Which participant receives predictions."""
+        return self.names.index(self.recipient) if self.recipient else self.active
+
+    @property
+    def revealed_bits(self) -> int:
+        """The fraction bits that predictions are revealed with."""
+        bits = self.prediction_bits
+        return self.hyper_parameters().objective.prediction_bits if bits is None else bits
+
+    @property
+    def told_cuts(self) -> Cuts:
+        """What all learn of the numbers of cuts."""
+        return cuts_of(self.protocol, self.cuts)
+
+    def hyper_parameters(self) -> Params:
+        """Return the hyper-parameters, the defaults among them."""
+        learned = {"task": self.task, "classes": self.classes}
+        for key in type(self).model_fields:
+            if key in self.params:
+                raise ParameterError(
+                    f"params.{key}: is a key of the job itself, and not of [params]: write it "
+                    "above all [sections]"
+                )
+        Params.parse(learned)
+        try:
+            return Params.parse({**learned, **self.params})
+        except ParameterError as error:
+            raise ParameterError(f"params.{error}") from None
+
+    def federation(
+        self,
+        features: tuple[Feature, ...],
+        cut_counts: tuple[int, ...] | None = None,
+        monotone: Monotone | None = None,
+    ) -> Federation:
+        """Return who takes part in training on these features, with so many cuts if all know.
+
+        Whoever knows what features are called need not say which are constrained.
+        """
+        if monotone is None:
+            named = [(feature.owner, feature.name) for feature in features]
+            monotone = tuple(by_feature(named, self.monotone))
+        return Federation(
+            protocol=self.protocol,
+            params=self.hyper_parameters(),
+            parties=tuple(self.names),
+            features=features,
+            active=self.active,
+            prediction_bits=self.revealed_bits,
+            weighted=self.weighted,
+            reveal_loss=self.reveal_loss,
+            reveal_gain=self.reveal_gain,
+            explains=self.explain is not None,
+            reveal_validation=self.reveal_validation,
+            importances_by=self.explain if self.reveal_importances else None,
+            cut_counts=cut_counts,
+            monotone=monotone if any(monotone) else (),
+            shards=self.shards,
+        )
+
+    def query(self, samples: int, tables: int, explained: int | None = None) -> Query:
+        """Return what all know of a batch to predict with a model of so many tables.
+
+        If it is to be explained: of so many features, that all participants have together.
+        """
+        params = self.hyper_parameters()
+        return Query(
+            protocol=self.protocol,
+            objective=params.objective,
+            shape=(tables, params.depth, samples),
+            active=self.active,
+            recipient=self.recipient_index,
+            prediction_bits=self.revealed_bits,
+            explain=None if explained is None else self.explain,
+            n_features=explained or 0,
+        )
+
+    def work(self) -> dict[str, Any]:
+        """Return what is computed, for whom: all terms but where the participants are reached."""
+        return {
+            "job": self.name,
+            "protocol": self.protocol,
+            "recipient": self.names[self.recipient_index],
+            "participants": self.names,
+            "active": self.names[self.active],
+            "weighted": self.weighted,
+            **self.reveals(),
+            "cuts": self.told_cuts,
+            "keep_indicators": self.keep_indicators,
+            "prediction_bits": self.revealed_bits,
+            "align": self.align,
+            **({"monotone": self.monotone} if self.monotone else {}),
+            **({"shards": self.shards} if self.shards > 1 else {}),
+            **self.ids.work(),
+            **self.hyper_parameters().model_dump(),
+        }
+
+    def terms(self) -> dict[str, Any]:
+        """Return everything that is agreed on, key by key, defaults included."""
+        dealers = {"dealers": list(self.dealer_names), "dealers' players": self.played_by}
+        # `work` has these only where they are used, so that digests of older models stay the same.
+        defaults = {"monotone": self.monotone, "shards": self.shards}
+        agreed = {**defaults, **self.work(), "export": self.export, **self.ids.limits(), **dealers}
+        return {**agreed, **self.seats()}
+
+    @property
+    def digest(self) -> str:
+        """A digest of what is computed, for whom.
+
+        Addresses and keys may change on the way, limits on alignments, and who may get the model;
+        and how many tables are trained, since a training can go on.
+        """
+        length = ("tables", "patience")
+        work = {key: value for key, value in self.work().items() if key not in length}
+        return hashlib.sha256(json.dumps(work, sort_keys=True).encode()).hexdigest()
+
+    @property
+    def length(self) -> str:
+        """What a training's end depends on, beside the data."""
+        params = self.hyper_parameters()
+        return f"{params.tables} tables, patience {params.patience}"

@@ -1,0 +1,116 @@
+"""Starting and stopping trainings: the same processes that somebody would start in a terminal.
+
+They outlive the page. One is stopped as a terminal would stop it, and goes on after its last
+checkpoint when it is started again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+
+from privet.errors import UnavailableError
+from privet.filesystem import make_folder
+from privet.storage.journal import FOLDER, RunFile, run_files
+
+_LOG = "started.log"
+_END_SECONDS = 3.0
+
+
+@dataclass
+class _Started:
+    process: subprocess.Popen[bytes]
+    log: Path
+    before: frozenset[Path]
+    """The records that were there."""
+
+
+class Control:
+    """Trainings of one participant."""
+
+    def __init__(self, party: Path, folder: str | Path) -> None:
+        self._party = party.resolve()
+        self._folder = Path(folder)
+        self._started: dict[str, _Started] = {}
+        self._starting = threading.Lock()
+        self.complaints: dict[str, str] = {}
+        """Why a training that we started has ended without a record, by job."""
+
+    def train(self, job: str, file: Path, *, restart: bool = False) -> None:
+        """Start a training, or go on with one; raise UnavailableError if it is going on."""
+        with self._starting:
+            self._start(job, file, restart)
+
+    def _start(self, job: str, file: Path, restart: bool) -> None:
+        running = self._started.get(job)
+        if running is not None:  # one that has said its last words may still be about to end
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                running.process.wait(_END_SECONDS)
+            self.look()
+        if job in self._started:
+            raise UnavailableError(f"the training of {job!r} is starting already")
+        self.complaints.pop(job, None)
+        before = frozenset(run_files(self._folder))
+        log = make_folder(self._folder / FOLDER) / f"{job}.{_LOG}"
+        command = [sys.executable, "-m", "privet", "train", f"--party={self._party}"]
+        command += [f"--job={file}", "--log-format=json", *(["--restart"] if restart else [])]
+        try:
+            with log.open("wb") as errors:
+                process = subprocess.Popen(  # noqa: S603
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=errors,
+                    start_new_session=True,  # so that Ctrl-C ends the page, and no training
+                )
+        except OSError as error:
+            raise UnavailableError(f"{command[0]}: cannot be started: {error}") from None
+        self._started[job] = _Started(process, log, before)
+
+    def stop(self, run: RunFile, pid: int) -> None:
+        """Ask a run to end; raise UnavailableError if it has."""
+        # While the record is locked, its process lives, and nobody else has its number.
+        if not run.goes_on():
+            raise UnavailableError(f"{run.name}: has ended already")
+        try:
+            os.kill(pid, signal.SIGTERM)
+        except OSError as error:
+            raise UnavailableError(f"{run.name}: process {pid}: {error.strerror}") from None
+
+    def let_go(self) -> None:
+        """Leave those that are still running to themselves: they outlive us."""
+        self.look()
+        for each in self._started.values():
+            each.process.returncode = 0  # or Python would complain that nobody waits for it
+
+    def look(self) -> bool:
+        """See which of those that we started have ended; tell whether any has."""
+        running = list(self._started.items())  # others may be started meanwhile
+        ended = {job: each for job, each in running if each.process.poll() is not None}
+        for job, each in ended.items():
+            self._started.pop(job, None)
+            if each.process.returncode and not self._has_record(each):
+                self.complaints[job] = _last_words(each.log)
+        return bool(ended)
+
+    def _has_record(self, started: _Started) -> bool:
+        """Tell whether a training has begun since, whose record says more."""
+        return any("-train-" in path.name for path in {*run_files(self._folder)} - started.before)
+
+
+def _last_words(log: Path) -> str:
+    """Return what a process said last."""
+    with contextlib.suppress(OSError):
+        lines = log.read_text(errors="replace").strip().splitlines()
+        if lines:
+            with contextlib.suppress(ValueError, AttributeError):
+                return str(json.loads(lines[-1]).get("text"))
+            return lines[-1][:500]
+    return "it ended without a word"

@@ -1,0 +1,199 @@
+"""Keyed hashes of ids, and the tags that stand for ids in comparisons.
+
+The processes are not of `multiprocessing`, which forks a process with its threads, or starts one by
+running the caller's script again.
+
+Under a key, an id has two tags and an order number: the 24 bytes of one keyed BLAKE2b, 64 bits
+each. To whoever has not got the key they are random numbers, and nothing tells which two tags are
+of one id, or which order number goes with them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import queue
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import IO
+
+import numpy as np
+import numpy.typing as npt
+
+from privet.data.frame import Ids
+from privet.errors import UnavailableError
+
+HASH_BYTES = 24
+_COMMAND = "from privet.data.id_hashing import serve; serve()"
+_MOST_PROCESSES = 16
+
+
+def cores() -> int:
+    """Return how many processes can work at the same time."""
+    try:
+        found = len(os.sched_getaffinity(0))
+    except AttributeError:  # not on every system
+        found = os.cpu_count() or 1
+    return min(found, _MOST_PROCESSES)
+
+
+def hash_texts(texts: Iterable[bytes], key: bytes, kind: bytes) -> bytes:
+    """Return the keyed hashes of texts of some kind, one behind the other."""
+    start = hashlib.blake2b(digest_size=HASH_BYTES, key=key, person=kind)
+    digests = []
+    for text in texts:
+        each = start.copy()  # which saves hashing the key again
+        each.update(text)
+        digests.append(each.digest())
+    return b"".join(digests)
+
+
+def hash_blocks(
+    blocks: Iterable[Sequence[bytes]], key: bytes, kind: bytes, processes: int = 1
+) -> Iterator[bytes]:
+    """Yield the hashes of blocks of texts, in order."""
+    if processes == 1:
+        yield from (hash_texts(block, key, kind) for block in blocks)
+        return
+    idle: queue.SimpleQueue[_Worker] = queue.SimpleQueue()
+
+    def work(block: Sequence[bytes]) -> bytes:
+        worker = idle.get()
+        try:
+            return worker.hash(block)
+        finally:
+            idle.put(worker)
+
+    with contextlib.ExitStack() as stack:
+        for _ in range(processes):
+            idle.put(stack.enter_context(contextlib.closing(_Worker(key, kind))))
+        pool = stack.enter_context(ThreadPoolExecutor(processes))
+        waiting: deque[Future[bytes]] = deque()
+        for block in blocks:
+            waiting.append(pool.submit(work, block))
+            if len(waiting) > 2 * processes:  # not all at once, for memory's sake
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+
+
+class _Worker:
+    """A process that hashes: a block in, its hashes out."""
+
+    def __init__(self, key: bytes, kind: bytes) -> None:
+        path = os.pathsep.join(sys.path)
+        self._process = subprocess.Popen(  # noqa: S603
+            [sys.executable, "-c", _COMMAND],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": path},
+            start_new_session=True,  # whoever interrupts us means us, and we end it
+        )
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._stdin, self._stdout = self._process.stdin, self._process.stdout
+        self._first = [key, kind]
+
+    def hash(self, texts: Sequence[bytes]) -> bytes:
+        """Return the hashes of texts."""
+        try:
+            if self._first:
+                _write(self._stdin, self._first)
+                self._first = []
+            _write(self._stdin, texts)
+            found = self._stdout.read(HASH_BYTES * len(texts))
+        except OSError:
+            found = b""
+        if len(found) != HASH_BYTES * len(texts):
+            raise UnavailableError(
+                "a process that hashed ids was ended from outside: see whether memory ran out, "
+                "and start again"
+            )
+        return found
+
+    def close(self) -> None:
+        """End the process."""
+        self._process.kill()  # it has nothing to lose
+        for pipe in (self._stdin, self._stdout):
+            with contextlib.suppress(OSError):
+                pipe.close()
+        self._process.wait()
+
+
+def serve() -> None:
+    """Hash what comes on stdin, as a process of its own."""
+    source, target = sys.stdin.buffer, sys.stdout.buffer
+    first = _read(source)
+    if first is None:
+        return
+    key, kind = first
+    with contextlib.suppress(BrokenPipeError):
+        while (texts := _read(source)) is not None:
+            target.write(hash_texts(texts, key, kind))
+            target.flush()
+
+
+def _write(pipe: IO[bytes], texts: Sequence[bytes]) -> None:
+    """Write how many texts there are, how long each is, and all of them."""
+    lengths = np.fromiter(map(len, texts), np.uint64, len(texts))
+    pipe.write(np.uint64(len(texts)).tobytes() + lengths.tobytes() + b"".join(texts))
+    pipe.flush()
+
+
+def _read(pipe: IO[bytes]) -> list[bytes] | None:
+    """Return texts as they were written; None when there are no more."""
+    count = int.from_bytes(pipe.read(8), "little")
+    lengths = np.frombuffer(pipe.read(8 * count), np.uint64)
+    if not count or len(lengths) != count:
+        return None
+    ends = np.cumsum(lengths)
+    content = pipe.read(int(ends[-1]))
+    starts = (ends - lengths).tolist()
+    return [content[start:end] for start, end in zip(starts, ends.tolist(), strict=True)]
+
+
+TagArray = npt.NDArray[np.uint64]
+
+_OF_IDS, _OF_DUMMIES = b"privet id", b"privet dummy"
+# A process hashes about two million ids a second, and takes half a second to start.
+_PAYS = 1 << 22
+_AS_HASHED = np.dtype("<u8")  # the same numbers on every machine
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Tags:
+    """The tags and order numbers of some ids."""
+
+    pairs: TagArray
+    """Two tags of each: (ids, 2)."""
+    order: TagArray
+    """By which those who have the key order them: (ids,)."""
+
+    @classmethod
+    def of(cls, ids: Ids, key: bytes, processes: int | None = None) -> Tags:
+        """Return those of ids, hashed in several processes where that pays, or in as many."""
+        if processes is None:
+            processes = cores() if len(ids) >= _PAYS else 1
+        return cls._read(hash_blocks(ids.blocks_of_keys(), key, _OF_IDS, processes), len(ids))
+
+    @classmethod
+    def of_dummies(cls, count: int, key: bytes) -> Tags:
+        """Return those of ids that nobody has, and everybody who has the key knows."""
+        numbers = [number.to_bytes(8, "little") for number in range(count)]
+        return cls._read([hash_texts(numbers, key, _OF_DUMMIES)], count)
+
+    @classmethod
+    def _read(cls, blocks: Iterable[bytes], count: int) -> Tags:
+        pairs, order = np.empty((count, 2), np.uint64), np.empty(count, np.uint64)
+        end = 0
+        for block in blocks:
+            numbers = np.frombuffer(block, _AS_HASHED).reshape(-1, 3)
+            start, end = end, end + len(numbers)
+            pairs[start:end], order[start:end] = numbers[:, :2], numbers[:, 2]
+        assert end == count
+        return cls(pairs, order)

@@ -1,0 +1,238 @@
+"""The inputs of `fit` and `predict` as frames: X, y, weights, partition and eval_set.
+
+They are read by the rules of any table (docs/tables.md), and become numbers in the same way; what
+was learned of them at `fit` is applied to new rows.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.utils import check_array
+from sklearn.utils.validation import assert_all_finite, column_or_1d
+
+from privet.arrays import FloatArray, IndexArray
+from privet.data.encoding import Encoder
+from privet.errors import DataError, ParameterError
+from privet.spec.column_types import CATEGORY, NUMBERS, Content
+from privet.spec.params import Params
+from privet.spec.sampling import count_validation, rows_in_order
+
+Contents = Mapping[int, Content]
+"""What columns hold, by position; those that are not named hold numbers."""
+_NUMERIC = "biufc"
+
+
+def in_numbers(table: Any) -> tuple[Any, dict[int, Content]]:
+    """Return a table whose columns are all numbers, and what the others of them meant.
+
+    Whatever is no table of pandas is returned as it is: scikit-learn says what is wrong with it.
+    """
+    if not all(hasattr(table, name) for name in ("dtypes", "columns", "isetitem")):
+        return table, {}
+    odd = [i for i, kind in enumerate(table.dtypes) if kind.kind not in _NUMERIC]
+    if not odd:
+        return table, {}
+    table, contents = table.copy(deep=False), dict[int, Content]()
+    for i in odd:
+        values, contents[i] = _take_in(str(table.columns[i]), table.iloc[:, i])
+        table.isetitem(i, values)
+    return table, contents
+
+
+def all_in_numbers(tables: Sequence[Any]) -> tuple[list[Any], dict[int, Content]]:
+    """Return the same for one table per party, by position among the columns of all."""
+    found, contents, start = [], dict[int, Content](), 0
+    for table in tables:
+        numbers, own = in_numbers(table)
+        found.append(numbers)
+        contents |= {start + i: content for i, content in own.items()}
+        start += np.shape(table)[1]
+    return found, contents
+
+
+def _take_in(name: str, column: Any) -> tuple[FloatArray, Content]:
+    """Return a column's cells as numbers, and what they mean."""
+    import pyarrow as pa
+
+    from privet.data.columns import Cells
+
+    try:
+        cells = pa.array(column, from_pandas=True)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
+        raise DataError(
+            f"column {name!r}: cells are of several kinds, or of none that can be a feature "
+            f"({error}): turn them into numbers, text, dates or times"
+        ) from None
+    is_category = pa.types.is_dictionary(cells.type)
+    reader = Cells(name, CATEGORY if is_category else None)
+    for chunk in cells.chunks if isinstance(cells, pa.ChunkedArray) else [cells]:
+        reader.add(chunk.dictionary_decode() if is_category else chunk)
+    return reader.read(), reader.content
+
+
+def learn_encoders(
+    names: Sequence[str], contents: Contents, X: FloatArray, buckets: int
+) -> tuple[Encoder, ...]:
+    """Return what there is to know of every column, from the rows of a training."""
+    return tuple(
+        Encoder.learn(str(name), contents.get(i, NUMBERS), partial(np.asarray, X[:, i]), buckets)
+        for i, name in enumerate(names)
+    )
+
+
+def encode_columns(encoders: Sequence[Encoder], contents: Contents, X: FloatArray) -> FloatArray:
+    """Return the features of columns, one each: (n_samples, n_columns)."""
+    if not encoders:
+        return X
+    features = [
+        encoder.encode(contents.get(i, NUMBERS), X[:, i]) for i, encoder in enumerate(encoders)
+    ]
+    return np.concatenate(features).T
+
+
+CHECKS: dict[str, Any] = {"dtype": np.float64, "ensure_all_finite": "allow-nan"}
+"""What scikit-learn is to make sure of tables."""
+
+
+def label_column(y: Any) -> npt.NDArray[Any]:
+    """Return a label as one column; raise unless it is one, without gaps."""
+    if y is None:
+        raise DataError("training requires y to be passed, but the target y is None")
+    label: npt.NDArray[Any] = column_or_1d(y, warn=True)
+    assert_all_finite(label, input_name="y")
+    return label
+
+
+def weight_column(weight: Any) -> FloatArray | None:
+    """Return the samples' weights as one column, if there are any."""
+    if weight is None:
+        return None
+    found: FloatArray = column_or_1d(weight, dtype=np.float64)
+    return found
+
+
+def is_table_list(X: Any) -> bool:
+    """Tell one table per party from one table, which may be a list of rows."""
+    return isinstance(X, (list, tuple)) and len(X) > 0 and all(np.ndim(part) == 2 for part in X)
+
+
+def side_by_side(tables: Sequence[Any]) -> tuple[FloatArray, list[str] | None]:
+    """Check one table per party; return their columns and, where they have them, their names."""
+    arrays = [check_array(table, ensure_min_features=0, **CHECKS) for table in tables]
+    for number, array in enumerate(arrays, start=1):
+        if len(array) != len(arrays[0]):
+            raise DataError(
+                f"party1 has {len(arrays[0])} samples, party{number} {len(array)}: "
+                "all parties need the same samples in the same order"
+            )
+    joined = np.concatenate(arrays, axis=1)
+    names = [
+        name for table in tables for name in getattr(table, "columns", ()) if isinstance(name, str)
+    ]
+    if names and len(names) != joined.shape[1]:
+        raise DataError("some columns have names and others do not; name all of them or none")
+    return joined, names or None
+
+
+def column_constraints(given: Any, names: Sequence[str]) -> list[int]:
+    """Return the constraint of every column, of a mapping by name or position or of a sequence."""
+    found = [0] * len(names)
+    if given is None:
+        return found
+    if not isinstance(given, Mapping):
+        if isinstance(given, str) or np.ndim(given) != 1 or len(given) != len(found):
+            raise ParameterError(
+                f"monotone_constraints: give 1, -1 or 0 for each of {len(found)} columns, or a "
+                f"mapping of some, not {given!r}"
+            )
+        given = dict(enumerate(given))
+    known = {str(name): i for i, name in enumerate(names)}
+    for column, sign in given.items():
+        position = known.get(column, column)
+        if not isinstance(position, (int, np.integer)) or not 0 <= position < len(found):
+            raise ParameterError(f"monotone_constraints: there is no column {column!r}")
+        if isinstance(sign, bool) or sign not in (-1, 0, 1):
+            raise ParameterError(
+                f"monotone_constraints: {sign!r} of column {column!r} is none of 1, -1 and 0"
+            )
+        found[position] = int(sign)
+    return found
+
+
+def resolve_partition(
+    partition: Any, feature_names: Iterable[str], n_features: int
+) -> dict[str, list[int]]:
+    """Return the columns of each party by position: every column once."""
+    parts: Mapping[str, Sequence[Any]]
+    if isinstance(partition, (int, np.integer)) and not isinstance(partition, bool):
+        even = np.array_split(range(n_features), max(1, partition))
+        parts = {f"party{number}": part.tolist() for number, part in enumerate(even, start=1)}
+    elif isinstance(partition, Mapping):
+        parts = partition
+    elif isinstance(partition, (list, tuple)):
+        parts = {f"party{number}": part for number, part in enumerate(partition, start=1)}
+    else:
+        parts = {"": 0}  # type: ignore[dict-item]
+    if any(isinstance(part, str) or np.ndim(part) != 1 for part in parts.values()):
+        raise ParameterError(
+            f"partition: give a number, or the columns of each party as a list, not {partition}"
+        )
+    if len(parts) < 2:
+        raise ParameterError(f"partition: a federation has at least 2 parties, got {partition}")
+    names = {name: i for i, name in enumerate(feature_names)}
+    result = {
+        str(party): [_position(column, names, n_features) for column in columns]
+        for party, columns in parts.items()
+    }
+    given = Counter(position for part in result.values() for position in part)
+    for position in range(n_features):
+        if given[position] != 1:
+            what = list(names)[position] if names else position
+            raise ParameterError(
+                f"partition: column {what!r} is given to {given[position]} parties; "
+                "every column belongs to one"
+            )
+    return result
+
+
+def _position(column: Any, names: dict[str, int], n_features: int) -> int:
+    if column in names:
+        return names[column]
+    if isinstance(column, (int, np.integer)) and 0 <= column < n_features:
+        return int(column)
+    raise ParameterError(f"partition: there is no column {column!r}")
+
+
+def only_pair(eval_set: Any) -> tuple[Any, Any] | None:
+    """Return the rows and the label of an `eval_set`: a pair, or a list of one."""
+    if eval_set is None:
+        return None
+    pairs = eval_set if isinstance(eval_set, list) else [eval_set]
+    if len(pairs) != 1 or not isinstance(pairs[0], tuple) or len(pairs[0]) != 2:
+        raise DataError("eval_set: give one pair of rows and their label, or a list of one")
+    rows, label = pairs[0]
+    return rows, label
+
+
+def order_of_rows(n_rows: int, params: Params, *, watched: bool) -> tuple[IndexArray, int]:
+    """Return rows to train on, then those of them to watch the loss on, and how many these are.
+
+    None of them, if other rows are watched.
+    """
+    if not watched:
+        return rows_in_order(n_rows, params), count_validation(n_rows, params)
+    if params.validation:
+        raise ParameterError("validation: eval_set says which rows to watch; leave one of them out")
+    return np.arange(n_rows), 0
+
+
+def check_watched(rows: FloatArray, label: FloatArray) -> None:
+    """Raise DataError unless rows to watch the loss on have a label each."""
+    if len(rows) != len(label) or not len(rows):
+        raise DataError(f"eval_set: {len(rows)} rows and {len(label)} labels")

@@ -1,0 +1,119 @@
+"""Saving and loading models and estimators."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from privet.boosting.model import Model
+from privet.data.encoding import Encoder
+from privet.errors import ModelError, ParameterError
+from privet.estimators.base import FederatedEstimator
+from privet.estimators.estimators import PrivetClassifier, PrivetRegressor
+from privet.spec.column_types import NUMBER
+from privet.storage import model as model_file
+from privet.storage.model import EstimatorRecord
+
+_KINDS: dict[str, type[FederatedEstimator]] = {
+    "classifier": PrivetClassifier,
+    "regressor": PrivetRegressor,
+}
+_PAIRS = "pairs"
+
+
+def record_of(estimator: FederatedEstimator) -> EstimatorRecord:
+    """Return what a fitted estimator knows beside its model."""
+    kind = next(name for name, each in _KINDS.items() if isinstance(estimator, each))
+    names = getattr(estimator, "feature_names_in_", None)
+    classes = getattr(estimator, "classes_", np.empty(0, dtype="U1"))
+    return EstimatorRecord(
+        kind=kind,  # type: ignore[arg-type]
+        parameters={name: _plain(name, value) for name, value in estimator.get_params().items()},
+        partition=estimator.partition_,
+        feature_names=None if names is None else [str(name) for name in names],
+        classes=_plain("classes", classes.tolist()),
+        class_type=classes.dtype.str,
+    )
+
+
+def estimator_of(model: Model, record: EstimatorRecord) -> FederatedEstimator:
+    """Return the estimator that a record is of; raise ModelError if it cannot be the model's."""
+    columns = [i for part in record.partition.values() for i in part]
+    owners = [party for party, part in record.partition.items() for _ in part]
+    if sorted(columns) != list(range(len(columns))) or owners != [f.owner for f in model.features]:
+        raise ModelError("damaged: the parties' columns are not the model's")
+    names = record.feature_names or [f"x{i}" for i in range(len(columns))]
+    if [names[i] for i in columns] != list(model.feature_names):
+        raise ModelError("damaged: the columns' names are not the model's features'")
+    parameters = {name: _restored(value) for name, value in record.parameters.items()}
+    try:
+        estimator = _KINDS[record.kind](**parameters)
+    except (TypeError, ParameterError) as error:
+        raise ModelError(f"its estimator cannot be made here: {error}") from None
+    estimator.model_ = model
+    estimator.partition_ = record.partition
+    estimator.n_features_in_ = len(columns)
+    if record.feature_names is not None:
+        estimator.feature_names_in_ = np.asarray(record.feature_names, dtype=object)
+    made = model.encoders or tuple(Encoder(name, NUMBER) for name in model.feature_names)
+    by_column = dict(zip(columns, made, strict=True))
+    estimator.encoders_ = tuple(by_column[i] for i in range(len(columns)))
+    if isinstance(estimator, PrivetClassifier):
+        if tuple(map(str, record.classes)) != model.classes:
+            raise ModelError("damaged: the estimator's classes are not the model's")
+        estimator.classes_ = np.array(record.classes, dtype=record.class_type)
+    return estimator
+
+
+def _plain(name: str, value: Any) -> Any:
+    """Return a parameter as JSON can hold it."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, Mapping):
+        return {_PAIRS: [[_plain(name, k), _plain(name, v)] for k, v in value.items()]}
+    if isinstance(value, (list, tuple, np.ndarray)):
+        return [_plain(name, each) for each in value]
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    raise ParameterError(
+        f"{name}: {type(value).__name__} cannot be saved; use numbers, text, lists and mappings"
+    )
+
+
+def _restored(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {_restored(k): _restored(v) for k, v in value.get(_PAIRS, [])}
+    return [_restored(each) for each in value] if isinstance(value, list) else value
+
+
+def save_model(model: Model | FederatedEstimator, path: str | Path) -> None:
+    """Write a model or a fitted estimator to a file, atomically.
+
+    Of an estimator the file has the parameters, the partition, the names of columns and the
+    classes, too. Every command reads it as the model's.
+    """
+    if isinstance(model, Model):
+        model_file.save_model(model, path)
+        return
+    from sklearn.utils.validation import check_is_fitted
+
+    check_is_fitted(model)
+    model_file.save_model(model.model_, path, record_of(model))
+
+
+def load_model(path: str | Path) -> Any:
+    """Read what `save_model` wrote: a `Model`, or the estimator.
+
+    Reading runs no code of the file. Raises ModelError if it is not one, or not a sound one.
+    """
+    model, record = model_file.load_with_estimator(path)
+    if record is None:
+        return model
+
+    try:
+        return estimator_of(model, record)
+    except ModelError as error:
+        raise ModelError(f"{path}: {error}") from None

@@ -1,0 +1,460 @@
+"""An experiment on this machine: one table, split over parties, trained, tested and reported."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+from pydantic import Field, model_validator
+from typing_extensions import Self
+
+from privet.arrays import FloatArray
+from privet.boosting.cost_estimate import DEALERS, Estimate, time_of
+from privet.boosting.model import Model
+from privet.boosting.model_part import join
+from privet.boosting.prediction import Validated, stand_ins
+from privet.boosting.preparation import (
+    Prepared,
+    prepare,
+    refuse_constrained_categories,
+    weighted_by_class,
+)
+from privet.boosting.reference import OnTable
+from privet.boosting.simulation import PLAIN, train_federated, train_watched
+from privet.boosting.training import SUITES, cuts_of
+from privet.config.table import DataDescription
+from privet.data.datasets import DATASETS, DataSet, load_dataset
+from privet.data.encoding import Encoder, encode, settle_label, task_of
+from privet.data.frame import Frame, listing
+from privet.data.partition import (
+    N_PARTIES,
+    TEST_SIZE,
+    Holdings,
+    PartyFrame,
+    assign_columns,
+    check_aligned,
+    hand_out,
+    split_rows,
+    spread_columns,
+)
+from privet.data.reader import column_names, read_table
+from privet.data.sources.base import is_address, naming
+from privet.errors import DataError, ParameterError
+from privet.experiments.report import Bytes, EstimatedSeconds, Report, Rounds, Seconds
+from privet.federation.monitoring.report import Reveal, ValidationReport, reveals, validation_report
+from privet.objectives.base import Objective
+from privet.runtime.accounting import Meter
+from privet.runtime.local.launcher import Outcome
+from privet.runtime.local.network import Network
+from privet.runtime.run import peak_rss_mb
+from privet.schema import Config
+from privet.spec.params import DEFAULT_PROTOCOL, Params, Task
+from privet.spec.plan import Constraints, Cuts
+from privet.spec.sampling import count_validation
+from privet.version import __version__
+
+# The steps of `boosting.training.train`.
+_SETUP, _TABLE, _LEVEL = "setup", "table", "table/level"
+
+
+def seconds(outcome: Outcome, wall: float) -> Seconds:
+    """Return where the time went; the slowest participant's counts."""
+    return Seconds(
+        train=wall - outcome.ahead_seconds,
+        ahead=outcome.ahead_seconds,
+        setup=max(meter.seconds[_SETUP] for meter in outcome.meters),
+        online=max(meter.seconds[_TABLE] for meter in outcome.meters),
+        offline=outcome.dealer_seconds,
+    )
+
+
+def estimated(cost: Estimate, network: Network, n_parties: int) -> EstimatedSeconds | None:
+    """Return what the cost model says of a training; None where nothing limits the network."""
+    if network.delay_ms is None or not network.shared:
+        return None
+    rate = network.mbit * 1e6 / 8
+    crowd = (n_parties + 1) / (os.cpu_count() or 1)
+    return EstimatedSeconds(
+        **{
+            dealer: time_of(cost, network.delay_ms / 1000, rate, crowd, dealer).total
+            for dealer in DEALERS
+        }
+    )
+
+
+def traffic(outcome: Outcome) -> Bytes:
+    """Return the bytes of a training."""
+    meters, steps = outcome.meters, (_SETUP, _TABLE)
+    online = [meter.total("online", _TABLE).sent for meter in meters]
+    return Bytes(
+        online_total=sum(online),
+        online_max_party=max(online),
+        offline_total=sum(
+            meter.total("offline", step).received for meter in meters for step in steps
+        ),
+        setup_total=sum(meter.total("online", _SETUP).sent for meter in meters),
+        between_dealers=sum(
+            meter.total("online", step).sent for meter in outcome.dealer_meters for step in steps
+        ),
+    )
+
+
+def rounds(meter: Meter, levels: int) -> Rounds:
+    """Return the rounds of a training: all participants wait for the same ones."""
+    steps = [meter.total("online", step).rounds for step in (_SETUP, _TABLE)]
+    return Rounds(total=sum(steps), per_level=meter.total("online", _LEVEL).rounds / levels)
+
+
+class Scenario(Config):
+    """A table, whose its columns would be, and what is learned from it."""
+
+    data: str = ""
+    """The name of a data set, or a file; nothing, if `table` has a query."""
+    n_parties: Annotated[int, Field(ge=2)] | None = None
+    """Over how many parties the columns are spread evenly; None: 4, unless there are `columns`."""
+    columns: dict[str, list[str]] | None = None
+    """The columns of each participant, by name or pattern: see `data.partition.assign_columns`."""
+    active: str | None = None
+    """Who has the label; None: the last participant."""
+    params: dict[str, Any] = Field(default_factory=dict)
+    """Hyper-parameters by name; the task comes with the data."""
+    monotone: Constraints = Field(default_factory=dict)
+    """Columns as which grow scores never fall (1) or never rise (-1)."""
+    label: str | None = None
+    """The label's column, of a file; None: the one called so."""
+    id: str | list[str] | None = None
+    """The id's column, of a file; None: the one called so, if there is one."""
+    table: dict[str, Any] = Field(default_factory=dict)
+    """What else there is to say of a file: the keys of `config.table.DataDescription`."""
+    task: Task | None = None
+    """What is learned from a file; None: what its label looks like."""
+    test_size: Annotated[float, Field(gt=0, lt=1)] = TEST_SIZE
+    """The share of the rows that are set aside to be predicted."""
+    seed: Annotated[int, Field(ge=0, lt=1 << 32)] = 0
+    """Chooses the test rows."""
+    stratify: bool | None = None
+    """Whether training and test rows have the same share of each class. None: they have, where a
+    file is to be classified; the paper's data sets are split as they were for published figures."""
+
+    @model_validator(mode="after")
+    def _says_once_who_takes_part(self) -> Self:
+        if self.n_parties is not None and self.columns is not None:
+            raise ValueError("n_parties: columns says who takes part; leave one of them out")
+        return self
+
+    def load(self) -> DataSet:
+        """Load a named data set, or read a table and settle what its label asks for."""
+        if self.data in DATASETS:
+            said = [key for key in ("label", "id", "task") if getattr(self, key) is not None]
+            for option in (*said, *self.table):
+                raise DataError(
+                    f"the data set {self.data} has its own {option}; leave --{option} out"
+                )
+            return load_dataset(self.data)
+        described = self._described()
+        frame = read_table(described)
+        with naming(described.where):
+            task = self.task or task_of(frame)
+            settled, classes = settle_label(frame, task, described.positive)
+            if described.class_weight is not None:
+                settled = weighted_by_class(settled, classes, described.class_weight)
+        return DataSet(Path(described.where).name, task, settled, tuple(classes))
+
+    def _described(self) -> DataDescription:
+        if bool(self.data) == ("query" in self.table):
+            raise ParameterError("data, query: give one of them: a data set, a table, or a query")
+        given = {"label": self.label or "label", "id": self.id, **self.table}
+        described = DataDescription(path=self.data or None, **given)
+        if self.data and not is_address(self.data) and not Path(self.data).exists():
+            known = ", ".join(DATASETS)
+            raise DataError(f"{self.data!r} is neither a file nor a data set; these are {known}")
+        names = column_names(described)
+        if given["label"] not in names and self.label is None:
+            raise DataError(
+                f"{described.where}: there is no column 'label'; name the label's column with "
+                "--label"
+            )
+        if self.id is None and "id" in names and not described.drops("id"):
+            return described.model_copy(update={"id": "id"})
+        return described
+
+    def holdings(self, frame: Frame) -> Holdings:
+        """Return the columns of each participant; the last one has the label."""
+        if self.columns is not None:
+            return assign_columns(frame.names, self.columns, self.active)
+        return spread_columns(frame.names, self.n_parties or N_PARTIES, self.active)
+
+    def stratified(self, objective: Objective) -> bool:
+        """Tell whether rows are set aside class by class."""
+        if self.stratify and not objective.has_classes:
+            raise ParameterError(f"stratify: a {objective.name} has no classes; leave it out")
+        by_default = objective.has_classes and self.data not in DATASETS
+        return by_default if self.stratify is None else self.stratify
+
+
+class Experiment(Scenario):
+    """What to run. Its defaults and those of `Params` are the command line's, too."""
+
+    protocol: str = DEFAULT_PROTOCOL
+    """`"masked"`, `"paper"`, or `"plain"`: in the clear."""
+    network: str = "loopback"
+    """How parties are connected: see `privet.simulate`. Processes take a federation's time; threads
+    (`memory`) are for scripts without a guard on `__main__`, and for suites of one's own."""
+    cuts: Cuts | None = None
+    """What the parties tell each other of their numbers of cuts; None: the protocol's default."""
+    reveal_validation: bool = False
+    """Whether the label's holder receives the predictions of validation rows, if there are any."""
+    dealer_link: str = "own"
+    """Where a dealer that is there sends, if the network is an emulated one: see there, too."""
+    ahead: bool = False
+    """Whether correlations are dealt into files before the participants start."""
+    dealers: int = 1
+    """One, or three, of whom none knows a mask."""
+
+
+def run(
+    experiment: Experiment,
+    on_table: OnTable | None = None,
+    on_estimate: Callable[[Estimate], None] | None = None,
+) -> tuple[Model, Report]:
+    """Run an experiment and return its model and report."""
+    started = time.perf_counter()
+    network = Network.parse(experiment.network, experiment.dealer_link)
+    data, params = load(experiment)
+    stratified = experiment.stratified(params.objective)
+    held = experiment.holdings(data.frame)
+    train_rows, test_rows = set_aside(data, experiment, experiment.seed, stratified)
+    parties, new = hand_out(train_rows, held), hand_out(test_rows, held)
+    protocol = experiment.protocol
+    cuts = cuts_of(protocol if protocol in SUITES else DEFAULT_PROTOCOL, experiment.cuts)
+    trained = train_on(
+        parties,
+        new,
+        params,
+        protocol,
+        experiment.network,
+        experiment.dealer_link,
+        experiment.ahead,
+        on_table,
+        on_estimate,
+        dealers=experiment.dealers,
+        cuts=cuts,
+        reveal_validation=experiment.reveal_validation,
+        monotone=experiment.monotone,
+    )
+    model, plain = replace(trained.model, classes=data.classes), trained
+    if protocol != PLAIN:
+        plain = train_on(
+            parties,
+            new,
+            params,
+            PLAIN,
+            experiment.network,
+            cuts=cuts,
+            reveal_validation=experiment.reveal_validation,
+            monotone=experiment.monotone,
+        )
+    report = Report(
+        version=__version__,
+        data=data.name,
+        protocol=protocol,
+        cuts=cuts,
+        n_parties=len(parties),
+        n_samples=train_rows.n_samples - count_validation(train_rows.n_samples, params),
+        n_test_samples=test_rows.n_samples,
+        n_features=len(model.features),
+        seed=experiment.seed,
+        stratified=stratified,
+        classes=list(data.classes),
+        warnings=list(data.frame.warnings),
+        params=params,
+        metrics=evaluate(params.objective, trained.predictions, test_rows),
+        plain_metrics=evaluate(params.objective, plain.predictions, test_rows),
+        validation=trained.validation,
+        plain_validation=plain.validation,
+        same_tests=model.same_tests(
+            plain.model, np.concatenate(features(parties, trained.encoders))
+        ),
+        network=experiment.network,
+        dealer=_dealer(experiment, network),
+        seconds=trained.seconds.model_copy(update={"total": time.perf_counter() - started}),
+        estimated_seconds=None
+        if trained.cost is None
+        else estimated(trained.cost, network, len(parties)),
+        bytes=trained.bytes,
+        rounds=trained.rounds,
+        reveals=trained.reveals,
+        peak_rss_mb=trained.peak_rss_mb,
+        feature_names=[feature.name for feature in model.features],
+        feature_owners=[feature.owner for feature in model.features],
+        tests=np.stack((model.feature, model.bucket), axis=2).tolist(),
+    )
+    return model, report
+
+
+def _dealer(experiment: Experiment, network: Network) -> str:
+    if experiment.ahead:
+        return "ahead"
+    return "none" if network.delay_ms is None else experiment.dealer_link
+
+
+def load(scenario: Scenario) -> tuple[DataSet, Params]:
+    """Return the data, with a label that can be learned, and the hyper-parameters."""
+    data = scenario.load()
+    classes = {"classes": len(data.classes)} if data.classes else {}
+    return data, Params.parse({"task": data.task, **classes, **scenario.params})
+
+
+def set_aside(
+    data: DataSet, scenario: Scenario, seed: int, stratified: bool
+) -> tuple[Frame, Frame]:
+    """Return training rows, of every class, and test rows."""
+    with naming(data.name):
+        return split_rows(
+            data.frame, scenario.test_size, seed, stratify=stratified, classes=data.classes
+        )
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A model, its predictions of the new rows, and what training took."""
+
+    model: Model
+    predictions: FloatArray
+    seconds: Seconds
+    cost: Estimate | None = None
+    """What was known before, of a secure protocol."""
+    validation: ValidationReport | None = None
+    """What was learned of validation rows, if there are any."""
+    bytes: Bytes = field(default_factory=Bytes)
+    rounds: Rounds = field(default_factory=Rounds)
+    reveals: list[Reveal] = field(default_factory=list)
+    peak_rss_mb: float = field(default_factory=peak_rss_mb)
+    encoders: Sequence[Sequence[Encoder]] = ()
+    """What makes features of each party's columns."""
+
+
+def train_on(
+    parties: Sequence[PartyFrame],
+    new: Sequence[PartyFrame],
+    params: Params,
+    protocol: str,
+    network: str = "memory",
+    dealer_link: str = "own",
+    ahead: bool = False,
+    on_table: OnTable | None = None,
+    on_estimate: Callable[[Estimate], None] | None = None,
+    *,
+    cuts: Cuts | None = None,
+    reveal_validation: bool = False,
+    monotone: Mapping[str, int] | None = None,
+    dealers: int = 1,
+) -> Trained:
+    """Let every party bucket its own columns, train on them, and predict new rows.
+
+    `monotone` constrains columns by name, whosever they are. The last party holds the label, and
+    receives the predictions.
+    """
+    started = time.perf_counter()
+    check_aligned(parties)
+    prepared = [prepare(party.name, party.frame.by_column(), params) for party in parties]
+    label = prepared[-1].label
+    if label is None:
+        raise DataError(f"{parties[-1].name} is the active participant and has no label")
+    weight = prepared[-1].weight
+    bucketed = [own.columns for own in prepared]
+    by_party = [own.encoders for own in prepared]
+    new_columns = features(new, by_party)
+    signs = _constraints(prepared, monotone or {})
+    encoders = tuple(encoder for own in by_party for encoder in own)
+    n_validation = count_validation(len(label), params)
+    rows = label[len(label) - n_validation :]
+
+    def watched(losses: Sequence[float], predicted: FloatArray | None) -> ValidationReport | None:
+        if not losses:
+            return None
+        return validation_report(params.objective, losses, rows, Validated(predicted))
+
+    if protocol == PLAIN:
+        model, losses = train_watched(
+            bucketed, label, params, protocol, on_table, cuts, weight=weight, monotone=signs
+        )
+        predictions = model.predict(np.concatenate(new_columns))
+        predicted = None
+        if reveal_validation and n_validation:
+            last = [stand_ins(own, n_validation) for own in bucketed]
+            predicted = model.predict(np.concatenate(last))
+        return Trained(
+            replace(model, encoders=encoders),
+            predictions,
+            Seconds(train=time.perf_counter() - started),
+            validation=watched(losses, predicted),
+            encoders=by_party,
+        )
+    found: list[Estimate] = []
+
+    def note(estimate: Estimate) -> None:
+        found.append(estimate)
+        if on_estimate is not None:
+            on_estimate(estimate)
+
+    federated = train_federated(
+        bucketed,
+        label,
+        params,
+        protocol,
+        cuts=cuts,
+        weight=weight,
+        monotone=signs,
+        network=network,
+        dealer_link=dealer_link,
+        ahead=ahead,
+        dealers=dealers,
+        new_columns=new_columns,
+        on_table=on_table,
+        on_estimate=note,
+        reveal_validation=reveal_validation,
+    )
+    assert federated.predictions is not None
+    levels = (len(federated.losses) or params.tables) * params.depth
+    return Trained(
+        replace(join(federated.parts), encoders=encoders),
+        federated.predictions,
+        seconds(federated.outcome, time.perf_counter() - started),
+        found[0],
+        watched(federated.losses, federated.validation),
+        traffic(federated.outcome),
+        rounds(federated.outcome.meters[0], levels),
+        reveals(federated.outcome.ledgers[0]),
+        federated.outcome.peak_rss_mb,
+        by_party,
+    )
+
+
+def _constraints(prepared: Sequence[Prepared], monotone: Mapping[str, int]) -> list[int]:
+    """Return the constraint of every feature; raise ParameterError if one cannot be."""
+    refuse_constrained_categories([e for own in prepared for e in own.encoders], monotone)
+    names = [name for own in prepared for name in own.columns.names]
+    for name in monotone:
+        if name not in names:
+            there = listing(names)
+            raise ParameterError(f"monotone: there is no feature {name!r}; there are {there}")
+    return [monotone.get(name, 0) for name in names]
+
+
+def features(
+    parties: Sequence[PartyFrame], encoders: Sequence[Sequence[Encoder]]
+) -> list[FloatArray]:
+    """Return what each party's encoders make of its rows."""
+    return [encode(p.frame, own).columns for p, own in zip(parties, encoders, strict=True)]
+
+
+def evaluate(objective: Objective, predicted: FloatArray, rows: Frame) -> dict[str, float | None]:
+    """Return the metrics of predictions for rows with a label."""
+    assert rows.label is not None
+    return objective.metrics(rows.label, predicted)

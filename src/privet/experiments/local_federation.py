@@ -1,0 +1,227 @@
+"""A federation on this machine: a process and a folder for each member.
+
+    FOLDER/job.toml
+    FOLDER/dealer/     its keys
+    FOLDER/bank/       its keys, party.toml, train.csv, new.csv, and later models
+
+The processes are those of the command line, so what runs here is what runs on four machines.
+
+Whoever listens does so a moment after its port was found to be free, and meanwhile somebody else
+may take it. So ports come from below those that systems give to outgoing connections, and every
+process has a block of them for itself: it holds the first for as long as it lives.
+"""
+
+from __future__ import annotations
+
+import atexit
+import csv
+import json
+import os
+import random
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from privet.data.frame import Frame, Ids
+from privet.data.partition import split_columns
+from privet.errors import UnavailableError
+from privet.filesystem import make_folder
+from privet.runtime.local.launcher import TUNED
+from privet.runtime.run import dealer_names
+from privet.transport.rendezvous import listen
+from privet.transport.tls import create_identity
+
+_BLOCK = 400
+_BLOCKS = range(20_000, 32_000, _BLOCK)
+
+
+def free_ports(count: int) -> list[int]:
+    """Return ports on this machine that nobody listens on, and that nobody else is given.
+
+    They are given in turn: several federations may be made before anybody listens.
+    """
+    block = _own_block(os.getpid())
+    ports: list[int] = []
+    with ExitStack() as stack:
+        for _ in range(len(block)):
+            port = block[0]
+            block.rotate(-1)
+            with suppress(UnavailableError):
+                stack.enter_context(listen(port=port))
+                ports.append(port)
+            if len(ports) == count:
+                return ports
+    raise UnavailableError(
+        f"no {count} ports from {min(block)} to {max(block)} are free on this machine"
+    )
+
+
+@cache
+def _own_block(process: int) -> deque[int]:
+    """Return the block of a process; one that it inherited by a fork is not its own."""
+    for first in random.SystemRandom().sample(_BLOCKS, len(_BLOCKS)):
+        with suppress(UnavailableError):
+            atexit.register(listen(port=first).close)
+            return deque(range(first + 1, first + _BLOCK))
+    raise UnavailableError(f"all blocks of ports from {_BLOCKS[0]} on this machine are in use")
+
+
+NAMES = ("bank", "telecom", "shop")
+
+
+@dataclass(frozen=True)
+class LocalFederation:
+    """A federation in a folder."""
+
+    folder: Path
+    names: tuple[str, ...] = NAMES
+    n_dealers: int = 1
+
+    @property
+    def job(self) -> Path:
+        """The job, which all share."""
+        return self.folder / "job.toml"
+
+    @property
+    def everybody(self) -> tuple[str, ...]:
+        """The participants and the dealers."""
+        return (*self.names, *self.dealers)
+
+    @property
+    def dealers(self) -> tuple[str, ...]:
+        """The dealer, or all three."""
+        return dealer_names(self.n_dealers)
+
+    @property
+    def recipient(self) -> str:
+        """The active participant."""
+        return self.names[-1]
+
+    def part(self, name: str) -> Path:
+        """Return where a participant keeps its part of the model."""
+        return self.folder / name / "models" / "rehearsal.part"
+
+    def report(self, name: str, verb: str) -> Path:
+        """Return where a participant writes what a command took."""
+        return self.folder / name / f"{verb}.report.json"
+
+    @property
+    def predictions(self) -> Path:
+        """Where the recipient gets predictions."""
+        return self.folder / self.recipient / "predictions.csv"
+
+    def write_tables(self, train: Frame, new: Frame, label: str = "label") -> None:
+        """Write every participant's columns; the last one gets the labels."""
+        if self.folder.exists() and any(self.folder.iterdir()):
+            raise UnavailableError(f"{self.folder}: is not empty; give the name of a new folder")
+        for rows, file in ((train, "train.csv"), (new, "new.csv")):
+            for name, party in zip(self.names, split_columns(rows, len(self.names)), strict=True):
+                folder = make_folder(self.folder / name)
+                with_label = label if name == self.recipient and file == "train.csv" else None
+                _write_csv(folder / file, party.frame, with_label)
+        truth = new.select(())
+        _write_csv(self.folder / self.recipient / "truth.csv", truth, label)
+
+    def write_configuration(self, task: str, params: Mapping[str, Any], **job: str | int) -> None:
+        """Make everybody's keys, the participants' files and the job."""
+        fingerprints = {
+            name: create_identity(name, make_folder(self.folder / name)).fingerprint
+            for name in self.everybody
+        }
+        ports = free_ports(len(self.everybody))
+        addresses = {n: f"127.0.0.1:{p}" for n, p in zip(self.everybody, ports, strict=True)}
+        for name in self.names:
+            label = 'label = "label"\n' if name == self.recipient else ""
+            (self.folder / name / "party.toml").write_text(
+                f'name = "{name}"\nkey = "{name}.key"\ncertificate = "{name}.crt"\n\n'
+                f'[data]\npath = "train.csv"\nid = "id"\n{label}'
+            )
+        lines = ['name = "rehearsal"', f'task = "{task}"']
+        lines += [f"{key} = {json.dumps(value)}" for key, value in job.items()]
+        lines += ["", "[params]", *(f"{key} = {value}" for key, value in params.items())]
+        for name in (*self.dealers, *self.names):
+            one = name in self.dealers and self.n_dealers == 1
+            lines += ["", "[[dealers]]" if name in self.dealers else "[[participants]]"]
+            lines[-1] = "[dealer]" if one else lines[-1]
+            lines += [] if one else [f'name = "{name}"']
+            lines += ['role = "active"'] if name == self.recipient else []
+            lines += [f'address = "{addresses[name]}"', f'fingerprint = "{fingerprints[name]}"']
+        self.job.write_text("\n".join(lines) + "\n")
+
+    def command(self, name: str, verb: str, *options: str) -> list[str]:
+        """Return the command line of one role: a dealer's, or to train, predict, serve or `ui`."""
+        folder = self.folder / name
+        if name in self.dealers:
+            keys = (f"--key={folder / f'{name}.key'}", f"--certificate={folder / f'{name}.crt'}")
+            said = (f"--name={name}",) if self.n_dealers > 1 else ()
+            return _privet("dealer", f"--job={self.job}", *said, *keys, *options)
+        party, report = f"--party={folder / 'party.toml'}", f"--report={self.report(name, verb)}"
+        if verb == "train":
+            return _privet("train", party, report, f"--job={self.job}", *options)
+        if verb == "ui":
+            return _privet("ui", party, f"--job={self.job}", *options)
+        rows = (f"--model={self.part(name)}", f"--data={folder / 'new.csv'}")
+        if verb == "serve":
+            return _privet("serve", party, *rows, *options)
+        out = (f"--out={self.predictions}",) if name == self.recipient else ()
+        return _privet("predict", party, report, *rows, *out, *options)
+
+    def start(self, name: str, verb: str, *options: str) -> subprocess.Popen[str]:
+        """Start one role as a process."""
+        return subprocess.Popen(  # noqa: S603
+            self.command(name, verb, *options),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**TUNED, **os.environ},
+        )
+
+    def run(self, verb: str, *options: str, timeout: float | None = None) -> dict[str, Ended]:
+        """Run all roles to their ends, and return how each ended."""
+        with ExitStack() as stack:
+            running = {}
+            for name in self.everybody:
+                running[name] = stack.enter_context(self.start(name, verb, *options))
+                stack.callback(running[name].kill)
+
+            def end(name: str) -> Ended:
+                out, err = running[name].communicate(timeout=timeout)
+                return Ended(running[name].returncode, out, err)
+
+            # All at once: one whose output nobody reads would wait, and all others for it.
+            with ThreadPoolExecutor(len(running)) as pool:
+                return dict(zip(running, pool.map(end, running), strict=True))
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a process ended."""
+
+    code: int
+    out: str = field(repr=False)
+    err: str
+
+
+def _privet(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "privet", *arguments]
+
+
+def _write_csv(path: Path, frame: Frame, label: str | None) -> None:
+    ids = frame.ids if frame.ids is not None else Ids.of(range(frame.n_samples))
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(["id", *frame.names, *([label] if label else [])])
+        columns = [ids.tolist(), *frame.columns.tolist()]
+        if label and frame.label is not None:
+            columns.append(frame.label.tolist())
+        writer.writerows(
+            ["" if str(value) == "nan" else value for value in row]
+            for row in zip(*columns, strict=True)
+        )

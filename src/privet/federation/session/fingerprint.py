@@ -1,0 +1,42 @@
+"""What this machine makes of a few known sums, for participants to compare before they start.
+
+All that is computed on shares is integer arithmetic, or matrix products of floats that are exact by
+their size, and so the same everywhere. This is the check that it really is: a processor, a library
+or a compiler that gets one of these wrong is found out before it can make noise of everything.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+
+import numpy as np
+
+from privet.arithmetic.exact_matmul import LimbMatrix
+from privet.arithmetic.prg import SEED_BYTES, Place, Prg
+from privet.arithmetic.rings import Z36, Z64, RingArray
+from privet.gates.masked import fourier
+
+_SEED = b"privet probe".ljust(SEED_BYTES)
+_COUNT = 4096
+
+
+def probe() -> dict[str, str]:
+    """Return a digest of each kind of arithmetic that shares go through, on known numbers."""
+    prg = Prg(_SEED)
+    words = prg.uniform(Place("words", (), 0), (64, 64), Z64)
+    angles = prg.uniform(Place("angles", (), 0), (_COUNT,), Z64).astype(np.uint32)
+    matrix = LimbMatrix(24, _COUNT)
+    matrix.place(0, prg.uniform(Place("matrix", (), 0), (24, _COUNT), Z36))
+    vectors = prg.uniform(Place("vectors", (), 0), (_COUNT, 8), Z36)
+    order = prg.permutation(Place("order", (), 0), _COUNT)
+    return {
+        "random numbers": _digest([words, order.astype(np.uint64)]),
+        "sines": _digest(fourier.compute_sin_cos(angles)),
+        "sums by bucket": _digest(Z36.reduce(x) for x in matrix.times((vectors, Z36))),
+    }
+
+
+def _digest(arrays: Iterable[RingArray]) -> str:
+    content = b"".join(array.astype("<u8").tobytes() for array in arrays)
+    return hashlib.sha256(content).hexdigest()

@@ -1,0 +1,194 @@
+"""Histograms: sums of masked vectors by buckets that only their owners know, without an opening.
+
+Owner l has an indicator matrix M over its features' cuts: M[j, b, i] is 1 if sample i of feature j
+lies in bucket b or below, so sums are those of the samples that pass the test at cut b. It
+publishes E = M - A once, with A known to it and the dealer alone. For a masked vector x = F - r,
+
+    M x = M F - M r = M F - E r - A r
+
+of which the owner computes M F, every participant E times its own share of r, and the dealer A r.
+
+Where r = P s + e is a sample of ring-LWE (`hide`), the owner publishes E = M P - A instead, and
+
+    M x + M e = M F - M P s = M F - E s - A s
+
+takes secrets s, of 2048 or 4096 numbers, in place of masks of N rows. M e is left in: noise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import Future
+
+from privet.arithmetic.rings import Ring, RingArray
+from privet.arithmetic.shares import Elements, Share
+from privet.gates.gate import Gate
+from privet.gates.masked.indicators import Indicators
+from privet.gates.masked.value import Masked
+from privet.runtime.correlations.correlation import Half, Recipe
+from privet.runtime.correlations.dealer import Dealer
+from privet.runtime.cost import Counter
+from privet.runtime.party import Party
+from privet.runtime.runtime import Runtime, Shape
+
+
+class Products:
+    """The indicators times masks, computed in the background while what they mask is opened.
+
+    Its `begin` is the `meanwhile` of `mask` or `shrink`, or, with a lattice, of `hide`: then masks
+    are secrets, which whoever deals or counts is given as well.
+    """
+
+    def __init__(self, runtime: Runtime, indicators: Indicators) -> None:
+        self._runtime = runtime
+        self.indicators = indicators
+        self._secrets: list[Elements] | None = [] if indicators.lattice else None
+        self._begun: Future[list[RingArray]] | None = None
+
+    def begin(self, masks: list[Elements]) -> None:
+        """Begin to multiply, if we are a participant."""
+        if self._secrets is not None:
+            self._secrets = masks
+        if isinstance(self._runtime, Party):
+            self._begun = self._runtime.in_background(lambda: self._times(masks))
+
+    def factors(self, vectors: Sequence[Masked]) -> list[Elements]:
+        """Return what indicators are multiplied with, for all vectors that are not constants."""
+        masks = [x.mask for x in vectors if not x.constant]
+        if self._secrets is None:
+            return masks
+        assert len(masks) == len(self._secrets)
+        return [s.reshape(-1, s.shape[-1]) for s in self._secrets]
+
+    def of(self, vectors: Sequence[Masked]) -> list[RingArray]:
+        """Return the products with the vectors' masks; those of constants are zero."""
+        rows = sum(self.indicators.cuts)
+        begun, self._begun = self._begun, None
+        found = iter(self._times(self.factors(vectors)) if begun is None else begun.result())
+        return [x.ring.zeros((rows, len(x.mask))) if x.constant else next(found) for x in vectors]
+
+    def _times(self, masks: list[Elements]) -> list[RingArray]:
+        return self.indicators.times(0, [(r.array, r.ring) for r in masks])
+
+
+class Histogram(Gate):
+    """Sum masked vectors, (K, N) each, over the samples that pass each cut of each feature.
+
+    Returns shares of shape (C, K). Cost: no opening; corrections for the sums. Reveals: nothing.
+    Error: none; with a lattice, the sum of the errors of a sum's rows.
+    """
+
+    name = "histogram"
+
+    def deal(self, dealer: Dealer, products: Products, *vectors: Masked) -> list[Share]:
+        """Derive A r."""
+        return _derive_sums(dealer, products, vectors)
+
+    def run(self, party: Party, products: Products, *vectors: Masked) -> list[Share]:
+        """Multiply masked indicators with our share of the masks, our own with what is public."""
+        indicators, found = products.indicators, []
+        for sums, x in zip(products.of(vectors), vectors, strict=True):
+            x.ring.accumulate(sums, party.derived(sums.shape, x.ring).part)
+            result = x.ring.negate(sums)
+            for feature, order in indicators.sorted.items():
+                result[indicators.places[feature]] += order.sums(x.public.array)
+            found.append(Share(result, x.ring))
+        return found
+
+    def count(self, counter: Counter, products: Products, *vectors: Masked) -> list[Share]:
+        """Count the sums."""
+        return _derive_sums(counter, products, vectors)
+
+
+def _derive_sums(
+    dealer: Dealer | Counter, products: Products, vectors: Sequence[Masked]
+) -> list[Share]:
+    indicators, masks = products.indicators, products.factors(vectors)
+    recipes = iter(_Sums.of_all(indicators, masks))
+    found = [Share.unknown((sum(indicators.cuts), len(x.mask)), x.ring) for x in vectors]
+    for x, sums in zip(vectors, found, strict=True):
+        if x.constant:
+            dealer.derive(_Nothing(sums.shape, x.ring), x.ring)
+        else:
+            dealer.derive(next(recipes), x.ring, *masks)
+    return found
+
+
+class _Sums(Recipe):
+    """A r for one of several masks r, of which all are given: A is read once for all of them.
+
+    Of A, S + T as well, a dealer has a part in each matrix (`arithmetic.shares`).
+    """
+
+    def __init__(
+        self,
+        indicators: Indicators,
+        rings: Sequence[Ring],
+        position: int,
+        found: dict[str, list[RingArray]],
+    ) -> None:
+        self._indicators, self._rings, self._position = indicators, rings, position
+        self._found = found
+
+    @classmethod
+    def of_all(cls, indicators: Indicators, masks: Sequence[Elements]) -> list[_Sums]:
+        """Return the recipes of all masks."""
+        rings, found = [mask.ring for mask in masks], dict[str, list[RingArray]]()
+        return [cls(indicators, rings, k, found) for k in range(len(masks))]
+
+    def shape(self, *masks: Shape) -> Shape:
+        """Return one for every cut and row of the mask."""
+        return sum(self._indicators.cuts), masks[self._position][0]
+
+    def client(self, *s: RingArray) -> list[RingArray]:
+        """Multiply S of A, in its parts, and S of r."""
+        return [self._total([s] * len(self._indicators.matrices))]
+
+    def server(self, half: Half) -> RingArray:
+        """Multiply out (S + T)(S' + T'), one part of A after the other."""
+        if not half.first:
+            return half.shared[0] + self._total([half.s, half.t])
+        whole = [half.whole(k) for k in range(len(half.t))]
+        return half.shared[0] + self._total([half.t, whole])
+
+    def _total(self, factors: Sequence[Sequence[RingArray]]) -> RingArray:
+        """Return the sum of the matrices, each times its factors: computed once for all masks."""
+        if "sums" not in self._found:
+            products = [
+                self._indicators.times(part, list(zip(factor, self._rings, strict=True)))
+                for part, factor in enumerate(factors)
+            ]
+            self._found["sums"] = [
+                sum(each[1:], start=each[0]) for each in zip(*products, strict=True)
+            ]
+        return self._found["sums"][self._position]
+
+
+class _Nothing(Recipe):
+    """Sums of a mask of zeros, which everybody knows."""
+
+    def __init__(self, shape: Shape, ring: Ring) -> None:
+        self._shape, self._ring = shape, ring
+
+    def shape(self, *masks: Shape) -> Shape:
+        """Return that of the sums."""
+        return self._shape
+
+    def shared(self, ring: Ring, *masks: Shape) -> list[tuple[Ring, Shape]]:
+        """Share nothing."""
+        return []
+
+    def client(self, *s: RingArray) -> list[RingArray]:
+        """Share nothing."""
+        return []
+
+    def alone(self, *s: RingArray) -> RingArray:
+        """Return zeros."""
+        return self._ring.zeros(self._shape)
+
+    def server(self, half: Half) -> RingArray:
+        """Return zeros."""
+        return self.alone()
+
+
+histogram = Histogram()

@@ -1,0 +1,261 @@
+"""Oblivious lookup and selection, and blinding of values that must not be read.
+
+Opening a position under a mask rho leaves a public c with position = c - rho. Whether it is a given
+one, p, is [rho = c - p], which is local once [rho = t] is dealt for all t.
+
+A comparison decides, without anybody knowing it, which of two numbers is to stay hidden.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from privet.arithmetic.rings import Z8, Ring, RingArray
+from privet.arithmetic.shares import Elements, Share
+from privet.gates.gate import Gate, Opening, OpeningGate
+from privet.gates.masked.comparison import Answers, Comparison
+from privet.gates.masked.value import Lifted, Masked
+from privet.runtime.correlations.correlation import Half, Product, Recipe
+from privet.runtime.correlations.dealer import Dealer
+from privet.runtime.cost import Counter
+from privet.runtime.party import Party
+from privet.runtime.runtime import Shape
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Opened positions, to be compared with any number of given ones."""
+
+    opened: Elements
+    """c, over Z8."""
+    factors: Sequence[Lifted]
+    hot: Sequence[Elements]
+    """For each factor, [rho = t] for every t and its products with the factor's masks:
+    (1 + masks, size, *shape)."""
+
+    def where(self, position: int | npt.NDArray[np.intp], factor: int) -> Share:
+        """Return a share of a factor where the position is that one, and of zero elsewhere."""
+        x, hot = self.factors[factor], self.hot[factor]
+        if not hot.known:
+            return Share.unknown(self.opened.shape, x.ring)
+        t = (self.opened.array.astype(np.intp) - position) & (hot.shape[1] - 1)
+        found = np.take_along_axis(hot.array, t[None, None], axis=1)[:, 0]
+        total = x.ring.zeros(t.shape)
+        for products, coefficient in zip(found, (x.public, *x.coefficients), strict=True):
+            total += products * coefficient.array
+        return Share(total, x.ring)
+
+
+class Lookup(OpeningGate):
+    """Open positions 0 <= p < size, shares over Z8, for lookups times masked values.
+
+    1. The dealer draws [rho] and derives [rho = t] for all t < size, and its products with the
+       masks of the values that entries will be multiplied with.
+    2. Open [p] + [rho].
+
+    Cost: one opening of a byte a position; corrections of `size` elements for each factor and each
+    of its masks. Reveals: nothing. Error: none. `size` is a power of two.
+    """
+
+    name = "lookup"
+
+    def deal(
+        self, dealer: Dealer, position: Share, factors: Sequence[Masked | Lifted], *, size: int
+    ) -> Selection:
+        """Deal one-hot vectors and their products with masks."""
+        rho, lifted = dealer.uniform(position.shape, Z8), [as_lifted(x) for x in factors]
+        for x in lifted:
+            dealer.derive(_HotProducts(x.ring, size), x.ring, rho, *x.masks)
+        return _unknown(position, lifted, size)
+
+    def run(
+        self, party: Party, position: Share, factors: Sequence[Masked | Lifted], *, size: int
+    ) -> Opening[Selection]:
+        """Open the positions."""
+        rho, lifted = party.uniform(position.shape, Z8), [as_lifted(x) for x in factors]
+        hot = [party.derived(_hot_shape(x, position, size), x.ring) for x in lifted]
+        (c,) = yield [position + rho]
+        return Selection(Elements(c, Z8), lifted, hot)
+
+    def count(
+        self, counter: Counter, position: Share, factors: Sequence[Masked | Lifted], *, size: int
+    ) -> tuple[Sequence[Share], Selection]:
+        """Count the opening, and one-hot vectors with their products."""
+        lifted = [as_lifted(x) for x in factors]
+        for x in lifted:
+            counter.derive(_HotProducts(x.ring, size), x.ring, position, *x.masks)
+        return [position], _unknown(position, lifted, size)
+
+
+class _HotProducts(Recipe):
+    """[rho = t] for every t, and its products with masks.
+
+    rho = S + T is t where S is t - T: what the client makes of S, rotated by T.
+    """
+
+    def __init__(self, ring: Ring, size: int) -> None:
+        self._ring = ring
+        self._size = size
+
+    def shape(self, *masks: tuple[int, ...]) -> tuple[int, ...]:
+        """Return that of one-hot vectors, one for each mask of a factor and one more."""
+        return (len(masks), self._size, *masks[0])
+
+    def client(self, *s: RingArray) -> list[RingArray]:
+        """Compare S of the position with every t, and multiply with S of the masks."""
+        rho = s[0] & np.uint8(self._size - 1)
+        options = np.arange(self._size, dtype=np.uint8).reshape(-1, *[1] * rho.ndim)
+        hot = (rho == options).astype(self._ring.dtype)
+        return [np.stack([hot, *(hot * mask for mask in s[1:])])]
+
+    def server(self, half: Half) -> RingArray:
+        """Rotate by T, and add the one-hot vector times T of the masks."""
+        options = np.arange(self._size).reshape(-1, *[1] * half.t[0].ndim)
+        where = (options - half.t[0].astype(np.intp)) & (self._size - 1)
+        turned = np.take_along_axis(half.shared[0], where[None], axis=1)
+        for k, mask in enumerate(half.t[1:], start=1):
+            turned[k] += turned[0] * mask
+        return turned
+
+
+def as_lifted(x: Masked | Lifted) -> Lifted:
+    """Return a masked value in the form of a lifted one, over its own ring."""
+    if isinstance(x, Lifted):
+        return x
+    minus_one = Elements(np.broadcast_to(x.ring.array(-1), x.shape), x.ring)
+    return Lifted(x.public, (x.mask,), (minus_one,))
+
+
+def _hot_shape(x: Lifted, position: Share, size: int) -> tuple[int, ...]:
+    return (1 + len(x.masks), size, *position.shape)
+
+
+def _unknown(position: Share, factors: Sequence[Lifted], size: int) -> Selection:
+    hot = [Elements.unknown(_hot_shape(x, position, size), x.ring) for x in factors]
+    return Selection(Elements.unknown(position.shape, Z8), factors, hot)
+
+
+lookup = Lookup()
+
+
+def lookup_size(largest: int) -> int:
+    """Return the power of two that positions up to `largest` need."""
+    return 1 << int(largest).bit_length()
+
+
+class Pick(Gate):
+    """Return the sum of masked values, (C, ...), each times an element of a masked vector, (C,).
+
+    With v = c - r and x = d - s: the sum of c x - r d + r s.
+
+    1. The dealer derives the sum of [r s].
+
+    Cost: no opening; corrections of the result's size. Reveals: nothing. Error: none.
+    """
+
+    name = "pick"
+
+    def deal(self, dealer: Dealer, v: Masked, x: Masked) -> Share:
+        """Derive the sum of products of masks."""
+        dealer.derive(_picked(x), x.ring, v.mask, x.mask)
+        return Share.unknown(x.shape[1:], x.ring)
+
+    def run(self, party: Party, v: Masked, x: Masked) -> Share:
+        """Add up what is public times shares."""
+        dealt = party.derived(x.shape[1:], x.ring).part
+        part = _contract(v.public.array, x.share(party).part)
+        return Share(part - _contract(v.mask.array, x.public.array) + dealt, x.ring)
+
+    def count(self, counter: Counter, v: Masked, x: Masked) -> Share:
+        """Count the products."""
+        counter.derive(_picked(x), x.ring, v.mask, x.mask)
+        return Share.unknown(x.shape[1:], x.ring)
+
+
+def _picked(x: Masked) -> Product:
+    return Product(x.ring, _contract, lambda _, masks: masks[1:])
+
+
+def _contract(v: RingArray, x: RingArray) -> RingArray:
+    """Return the sum over the first axis of products."""
+    weights = v.reshape(-1, *[1] * (x.ndim - 1))
+    total: RingArray = (weights * x).sum(axis=0, dtype=x.dtype)
+    return total
+
+
+pick = Pick()
+
+
+class Veil(Gate):
+    """Return uniform numbers where a value does not reach a threshold, and where it does.
+
+    Each is zero elsewhere: (2, rows, *values). Whatever they are added to can be read where they
+    are zero, and is uniform where they are not.
+
+    1. The dealer draws [rho], and derives its products with every dealt bit.
+    2. Participants take those of the bit that the answer is.
+
+    Cost: no opening; corrections of 2^(L-1) elements each. Reveals: nothing. Error: none.
+    """
+
+    name = "veil"
+
+    def deal(self, dealer: Dealer, reached: Comparison, *, rows: int, ring: Ring) -> Share:
+        """Deal products of the bits with uniform numbers."""
+        rho = dealer.uniform((2, rows, *reached.shape), ring)
+        dealer.derive(_Veiled(reached, ring), ring, *reached.masks, rho)
+        return Share.unknown(rho.shape, ring)
+
+    def run(self, party: Party, reached: Comparison, *, rows: int, ring: Ring) -> Share:
+        """Take the products of the right bits."""
+        assert reached.which is not None
+        assert reached.straight is not None
+        rho = party.uniform((2, rows, *reached.shape), ring).part
+        dealt = party.derived((reached.options, *rho.shape), ring).part
+        found = np.take_along_axis(dealt, reached.which[None, None, None], axis=0)[0]
+        # The first is to be there where the answer is 0, the second where it is 1.
+        kept = np.stack([~reached.straight, reached.straight])[:, None]
+        return Share(np.where(kept, found, ring.subtract(rho, found)), ring)
+
+    def count(self, counter: Counter, reached: Comparison, *, rows: int, ring: Ring) -> Share:
+        """Count the products."""
+        rho = Share.unknown((2, rows, *reached.shape), ring)
+        counter.derive(_Veiled(reached, ring), ring, *reached.masks, rho)
+        return rho
+
+
+class _Veiled(Recipe):
+    """The bits of a comparison times uniform numbers: (options, 2, rows, *values)."""
+
+    def __init__(self, reached: Comparison, ring: Ring) -> None:
+        self._bits, self._ring = Answers(reached), ring
+        self._options = reached.options
+
+    def shape(self, *masks: Shape) -> Shape:
+        """Return one for every bit."""
+        return (self._options, *masks[2])
+
+    def shared(self, ring: Ring, *masks: Shape) -> list[tuple[Ring, Shape]]:
+        """Return the products, and the bits."""
+        return [(ring, self.shape(*masks)), (ring, (self._options, *masks[2][2:]))]
+
+    def client(self, *s: RingArray) -> list[RingArray]:
+        """Multiply what follows from S."""
+        bits = self._bits.of_s(*s[:2]).astype(self._ring.dtype)
+        return [bits[:, None, None] * s[2], bits]
+
+    def server(self, half: Half) -> RingArray:
+        """Move the bits by T, and multiply out."""
+        of_s = np.moveaxis(half.shared[0], 0, 2)
+        moved, inverted = self._bits.moved(of_s, *half.t[:2])
+        bits, _ = self._bits.moved(half.shared[1], *half.t[:2])
+        moved = moved + bits * half.t[2][:, :, None]
+        whole = half.whole(2)[:, :, None]
+        return np.moveaxis(np.where(inverted, whole - moved, moved), 2, 0)
+
+
+veil = Veil()

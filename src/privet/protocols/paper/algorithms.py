@@ -1,0 +1,259 @@
+"""The paper's algorithms: SDiv, SecSigmoid, SecDisc, SecArgmin, SecSplit and SecInfer.
+
+Reference: the paper's Section V.C, Algorithm 7.
+
+Reference: the paper's Section V.B.4.
+
+Reference: the paper's Section V.B.3, Algorithm 5, on SecPerm (`gates/permute.py`).
+
+Reference: the paper's Section V.B.2; the reciprocal after Newton and Raphson. How the start, the
+iterations and the fraction bits were chosen: docs/decisions/0011-division.md.
+
+Reference: the paper's Section V.B.2. Where it leaves the true sigmoid, why it has both signs, and
+why its division starts elsewhere than in the scores: docs/decisions/0012-sigmoid.md.
+
+Reference: the paper's Section V.B.1, Algorithm 3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+
+import numpy as np
+
+from privet.arithmetic.fixed_point import FixedPoint, ceil_log2
+from privet.arithmetic.rings import Z64, RingArray
+from privet.arithmetic.shares import Share, concatenate, stack
+from privet.arrays import BoolArray, BucketArray, IndexArray
+from privet.errors import ResultError
+from privet.gates.arithmetic import multiply_fixed, truncate
+from privet.gates.beaver import multiply, square
+from privet.gates.permute import Permutation, permute
+from privet.protocols.paper.gates import less
+from privet.protocols.protocol import AppliedTests
+from privet.runtime.runtime import Runtime
+
+# Samples are taken in blocks with about this many indicators, to bound the memory.
+_BLOCK = 1 << 22
+
+
+def infer(runtime: Runtime, tests: AppliedTests, leaf_values: Share) -> Share:
+    """Return the sum of the leaf values, (tables, 2^D), that every sample reaches: (N,).
+
+    1. The owner of a level's test shares u, which is 1 at the leaves that the test's outcome leaves
+       possible: all levels of all tables together.
+    2. The product of a table's levels, in pairs, and with the leaf values: [u_1]...[u_D][w].
+    3. Add up leaves and tables.
+
+    Reveals: nothing. Error: none.
+    """
+    with runtime.step("infer"):
+        blocks = [_infer_block(runtime, tests, leaf_values, block) for block in _blocks(tests)]
+        return concatenate(blocks)
+
+
+def _infer_block(runtime: Runtime, tests: AppliedTests, leaf_values: Share, block: slice) -> Share:
+    tables, depth, _ = tests.shape
+    leaves, ring = 1 << depth, leaf_values.ring
+    count = block.stop - block.start
+    owners = None if tests.owners is None else tests.owners.reshape(-1).tolist()
+    own: list[RingArray | None] = [None] * (tables * depth)
+    if owners is not None and tests.fails is not None:
+        for position, owner in enumerate(owners):
+            if owner == runtime.index:
+                table, level = divmod(position, depth)
+                possible = possible_leaves(tests.fails[table, level, block], level, depth)
+                own[position] = ring.array(possible)
+    shared = runtime.share_each(own, owners, (count, leaves), ring)
+    product = shared.reshape(tables, depth, count, leaves).transpose(1, 0, 2, 3)
+    while len(product) > 1:
+        even = len(product) // 2 * 2
+        pairs = multiply(runtime, product[0:even:2], product[1:even:2])
+        product = concatenate([pairs, product[even:]])
+    reached = multiply(runtime, product[0], leaf_values.reshape(tables, 1, leaves))
+    return reached.sum((0, 2))
+
+
+def possible_leaves(fails: BucketArray, level: int, depth: int) -> BucketArray:
+    """Return 1 for each sample and leaf that one test's outcome leaves possible: (N, 2^D)."""
+    bit = (np.arange(1 << depth) >> (depth - 1 - level)) & 1
+    possible: BucketArray = (bit == fails[:, None]).astype(np.uint8)
+    return possible
+
+
+def _blocks(tests: AppliedTests) -> list[slice]:
+    tables, depth, n_samples = tests.shape
+    step = max(1, _BLOCK // (tables * depth << depth))
+    return [slice(i, min(i + step, n_samples)) for i in range(0, n_samples, step)]
+
+
+def argmin(runtime: Runtime, values: Share, what: str) -> IndexArray:
+    """Return the position of the least value in each row of (R, C), the first among equals.
+
+    1. Give every value its position, public as yet.
+    2. Pair neighbours; [c] = whether the right one is less; [left] + [c]([right] - [left]) is the
+       lesser of the two, and so is its position. Until one of each row is left.
+    3. Reveal its position to all.
+
+    Reveals: the positions, to all. Error: none. The dealer gets zeros.
+    """
+    rows, columns = values.shape
+    positions = np.broadcast_to(np.arange(columns, dtype=np.uint64), (rows, columns))
+    with runtime.step("argmin"):
+        entries = stack([values, runtime.public(positions, Z64)])
+        while entries.shape[2] > 1:
+            even = entries.shape[2] // 2 * 2
+            left, right = entries[:, :, 0:even:2], entries[:, :, 1:even:2]
+            smaller = less(runtime, right[0], left[0])
+            chosen = multiply(runtime, smaller.reshape(1, *smaller.shape), right - left)
+            entries = concatenate([left + chosen, entries[:, :, even:]], axis=2)
+        everybody = range(runtime.n_parties)
+        revealed = runtime.reveal(entries[1, :, 0], everybody, what)
+    if revealed is None:
+        return np.zeros(rows, dtype=np.intp)
+    if (revealed >= columns).any():
+        raise ResultError(f"the shares of a {what} do not add up to one of {columns}")
+    return revealed.astype(np.intp)
+
+
+def bucket_ends(n_samples: int, buckets: int) -> list[int]:
+    """Return where each bucket ends among the sorted samples: N / B of them each, or one more.
+
+    The paper takes N to be a multiple of B.
+    """
+    return [n_samples * (b + 1) // buckets for b in range(buckets)]
+
+
+def sort_order(bucket: BucketArray) -> Permutation:
+    """Return the permutation that sorts one feature: all that SecDisc needs of it."""
+    return np.argsort(bucket, kind="stable")
+
+
+def nearest_cuts(bucket: BucketArray, buckets: int) -> IndexArray:
+    """Return, for each end of SecDisc's buckets, the owner's own bucket that ends nearest to it.
+
+    SecDisc cuts the sorted samples at public positions, wherever equal values lie; a test cannot
+    part equal values. So the owner of a test takes the border of its own buckets, between two
+    values, that is nearest to the position. A constant feature has no border.
+    """
+    below = np.cumsum(np.bincount(bucket, minlength=buckets))
+    borders = np.flatnonzero((below[:-1] > 0) & (below[:-1] < len(bucket)))
+    ends = np.array(bucket_ends(len(bucket), buckets)[:-1])
+    if not len(borders):
+        return np.full(len(ends), buckets - 2, dtype=np.intp)
+    nearest = np.argmin(np.abs(below[borders] - ends[:, None]), axis=1)
+    cuts: IndexArray = borders[nearest].astype(np.intp)
+    return cuts
+
+
+def discretize(
+    runtime: Runtime,
+    vectors: Share,
+    orders: Sequence[Permutation | None],
+    owners: Sequence[int],
+    buckets: int,
+) -> Share:
+    """Sum K shared vectors, (K, N), by the buckets of J features: (J, K, B).
+
+    1. The owner of feature j permutes the vectors to the order of its values (SecPerm).
+    2. Everybody adds up slices of N / B elements.
+
+    All features and vectors go together. Reveals: nothing. Error: none.
+    """
+    with runtime.step("discretize"):
+        shape = (len(owners), *vectors.shape)
+        repeated = vectors.reshape(1, *vectors.shape).broadcast_to(shape)
+        permuted = permute(runtime, repeated, orders, owners)
+        return permuted.sum_slices(bucket_ends(vectors.shape[-1], buckets))
+
+
+FIXED = FixedPoint(20)
+"""The paper's fixed point: l = 20 fraction bits over Z64."""
+START_BITS = 20
+ITERATIONS = 20
+
+
+def reciprocal_bits(least: float) -> int:
+    """Return how many fraction bits reciprocals of values from `least` up have.
+
+    Their products, 1 / least at most with twice the bits, must stay below 2^62.
+    """
+    return 30 - max(0, (ceil_log2(1 / Fraction(least)) + 1) // 2)
+
+
+def reciprocal(runtime: Runtime, y: Share, *, bits: int, start_bits: int = START_BITS) -> Share:
+    """Return 1 / y with `bits` fraction bits, for 2^(2 bits - 61) <= y <= 2^start_bits.
+
+    1. z_0 = 2^-start_bits, public.
+    2. Twenty times: [z] = [z] (2 - [y][z]). In this order: z * z would vanish below the last bit.
+
+    Reveals: nothing. Error: the relative error squares in each iteration,
+    from 1 - y 2^-start_bits to exp(-y 2^(20 - start_bits)) at the end. Truncation, off by up to
+    c = n - n // 2 units, changes the start by a factor of 1 +- c 2^(start_bits - bits) at most, and
+    the end by a relative error of c (1 + y) 2^-bits.
+    """
+    two = runtime.public(np.broadcast_to(np.uint64(2 << bits), y.shape), Z64)
+    with runtime.step("reciprocal"):
+        z = runtime.public(np.broadcast_to(np.uint64(1 << (bits - start_bits)), y.shape), Z64)
+        for _ in range(ITERATIONS):
+            yz = multiply_fixed(runtime, y, z, bits=FIXED.fraction_bits)
+            z = multiply_fixed(runtime, z, two - yz, bits=bits)
+        return z
+
+
+def divide(runtime: Runtime, x: Share, y: Share, *, least: float = 1.0) -> Share:
+    """Return x / y, for least <= y <= 2^20: [x] times the reciprocal of [y].
+
+    Reveals: nothing. Error: |x| times the reciprocal's, and `truncate`'s.
+    """
+    bits = reciprocal_bits(least)
+    with runtime.step("divide"):
+        return multiply_fixed(runtime, x, reciprocal(runtime, y, bits=bits), bits=bits)
+
+
+SQUARINGS = 2
+SIGMOID_START_BITS = 12
+LARGEST = 40
+"""Scores that the powers fit for, in size."""
+
+
+def sigmoid(runtime: Runtime, x: Share, *, squarings: int = SQUARINGS) -> Share:
+    """Return exp(x/2) / (exp(x/2) + exp(-x/2)), with exp(u) taken as (1 + u / 2^n)^(2^n).
+
+    1. [a] = 1 + [x] / 2^(n+1) and [b] = 1 - [x] / 2^(n+1); n times, both are squared.
+    2. The sigmoid is [a] / ([a] + [b]) (SDiv).
+
+    Reveals: nothing. Error: that of the powers; for n = 2 at most 0.0066
+    where |x| <= 12. Beyond 2^(n+1) the result goes back towards 1/2, but stays on its side. It
+    needs (1 + |x| / 2^(n+1))^(2^n) < 2^11; for n = 2, |x| < 45.
+    """
+    one = runtime.public(FIXED.encode(1.0), Z64).broadcast_to((1, *x.shape))
+    with runtime.step("sigmoid"):
+        u = truncate(runtime, x, bits=squarings + 1)
+        powers = stack([u, -u]) + one
+        for _ in range(squarings):
+            powers = truncate(runtime, square(runtime, powers), bits=FIXED.fraction_bits)
+        bits = reciprocal_bits(least=1.0)
+        z = reciprocal(runtime, powers.sum(0), bits=bits, start_bits=SIGMOID_START_BITS)
+        return multiply_fixed(runtime, powers[0], z, bits=bits)
+
+
+def split(runtime: Runtime, gradients: Share, passes: BoolArray | None, owner: int) -> Share:
+    """Split the nodes of a level, (2, K, N), into their children, (2, 2K, N).
+
+    1. The owner of the test shares v_l, 1 where a sample passes it, and v_r = 1 - v_l.
+    2. Node k's children are [v_l][g_k] and [v_r][g_k], and the same for h.
+
+    Reveals: nothing. Error: none.
+    """
+    kinds, nodes, n_samples = gradients.shape
+    sides = None if passes is None else np.stack((passes, ~passes)).astype(np.uint64)
+    with runtime.step("split"):
+        indicators = runtime.share(sides, owner, (2, n_samples), Z64)
+        children = multiply(
+            runtime,
+            gradients.reshape(kinds, nodes, 1, n_samples),
+            indicators.reshape(1, 1, 2, n_samples),
+        )
+        return children.reshape(kinds, 2 * nodes, n_samples)

@@ -1,0 +1,327 @@
+"""The paper's protocol: SecTable for training and SecInfer for prediction.
+
+Reference: the paper's Section V.B.4, Algorithm 6.
+
+Reference: the paper's Section V.A, Algorithm 2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from privet.arithmetic.rings import Z64
+from privet.arithmetic.shares import Share, stack
+from privet.arrays import BoolArray, BucketArray, IndexArray
+from privet.errors import ParameterError, ResultError
+from privet.gates.arithmetic import multiply_fixed, truncate
+from privet.gates.beaver import multiply
+from privet.gates.permute import Permutation
+from privet.objectives.base import Functions, SharedReal
+from privet.protocols.paper import algorithms
+from privet.protocols.paper.algorithms import (
+    FIXED,
+    ITERATIONS,
+    START_BITS,
+    argmin,
+    bucket_ends,
+    discretize,
+    divide,
+    infer,
+    nearest_cuts,
+    reciprocal_bits,
+    sigmoid,
+    sort_order,
+    split,
+)
+from privet.protocols.paper.gates import less
+from privet.protocols.protocol import (
+    AppliedTests,
+    OwnData,
+    Suite,
+    TrainedTable,
+    refuse_lacks,
+    start_share,
+    target_share,
+)
+from privet.runtime.runtime import Runtime
+from privet.runtime.workers import Head
+from privet.spec.plan import Plan
+
+
+@dataclass(frozen=True)
+class SortedColumns:
+    """One participant's own features as SecTable uses them, by feature."""
+
+    buckets: dict[int, BucketArray]
+    orders: dict[int, Permutation]
+    cuts: dict[int, IndexArray]
+
+    @classmethod
+    def of(cls, own: dict[int, BucketArray], buckets: int) -> SortedColumns:
+        """Sort features."""
+        return cls(
+            own,
+            {j: sort_order(bucket) for j, bucket in own.items()},
+            {j: nearest_cuts(bucket, buckets) for j, bucket in own.items()},
+        )
+
+    def passes(self, feature: int, cut: int) -> BoolArray | None:
+        """Return which samples pass a test, if it is one of ours."""
+        if feature not in self.buckets:
+            return None
+        result: BoolArray = self.buckets[feature] <= self.cuts[feature][cut]
+        return result
+
+
+class PaperFunctions(Functions):
+    """What the paper computes on shares."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+
+    def sigmoid(self, score: SharedReal) -> tuple[SharedReal, SharedReal]:
+        """Return [p] = SecSigmoid([score]) and [p](1 - [p])."""
+        bits = FIXED.fraction_bits
+        p = sigmoid(self._runtime, score.share)
+        one = self._runtime.public(np.broadcast_to(FIXED.encode(1.0), p.shape), Z64)
+        slope = multiply_fixed(self._runtime, p, one - p, bits=bits)
+        return SharedReal(p, bits), SharedReal(slope, bits)
+
+
+def gradients(runtime: Runtime, plan: Plan, target: Share, score: Share) -> Share:
+    """Return the first and second derivatives of the loss: (2, 1, N)."""
+    bits = FIXED.fraction_bits
+    with runtime.step("gradients"):
+        g, h = plan.objective.derivatives_on_shares(
+            PaperFunctions(runtime), SharedReal(score, bits), SharedReal(target, bits)
+        )
+        if h is None:
+            ones = np.broadcast_to(FIXED.encode(1.0), score.shape)
+            return stack([g.share, runtime.public(ones, Z64)])
+        return stack([g.share, h.share])
+
+
+def train_table(
+    runtime: Runtime, plan: Plan, columns: SortedColumns, target: Share, score: Share
+) -> TrainedTable:
+    """Train one table.
+
+    1. Derive the loss at the current scores.
+    2. At each level, choose the best test of all features (`best_test`), and split all nodes by it
+       (SecSplit).
+    3. A leaf's value is -G / (H + l2), times the learning rate.
+
+    Reveals: as `best_test`, at each level, and `check_leaves`.
+    """
+    nodes = gradients(runtime, plan, target, score)
+    depth = plan.params.depth
+    features = np.zeros(depth, dtype=np.intp)
+    buckets = np.full(depth, -1, dtype=np.intp)
+    for level in range(depth):
+        with runtime.step("level", level):
+            feature, cut = best_test(runtime, plan, columns.orders, nodes)
+            features[level] = feature
+            if feature in columns.cuts:
+                buckets[level] = columns.cuts[feature][cut]
+            passes = columns.passes(feature, cut)
+            nodes = split(runtime, nodes, passes, plan.ownership.features[feature])
+    with runtime.step("leaves"):
+        leaves = leaf_values(runtime, plan, nodes)
+        check_leaves(runtime, plan, leaves)
+        return TrainedTable(features, buckets, leaves.reshape(1, -1))
+
+
+def best_test(
+    runtime: Runtime, plan: Plan, orders: dict[int, Permutation], nodes: Share
+) -> tuple[int, int]:
+    """Return the feature and the cut of the best test for nodes (2, K, N): 0 and 0 to the dealer.
+
+    1. Sums of g and h by feature, node and bucket (SecDisc); left and right of every cut.
+    2. [delta] = -sum over nodes and both sides of ([G] / ([H] + l2)) [G], at 40 fraction bits: for
+       comparing, they need no truncation; and no factor 1/2. Never [G]^2, which would overflow.
+    3. Reveal to all every feature's best cut, then the best feature (SecArgmin).
+
+    Reveals: the best cut of every feature, the best feature; to all.
+    """
+    kinds, n_nodes, n_samples = nodes.shape
+    n_features = plan.n_features
+    by_feature: Sequence[Permutation | None] = [orders.get(j) for j in range(n_features)]
+    vectors = nodes.reshape(kinds * n_nodes, n_samples)
+    sums = discretize(runtime, vectors, by_feature, plan.ownership.features, plan.params.buckets)
+    sums = sums.reshape(n_features, kinds, n_nodes, plan.params.buckets)
+    with runtime.step("scores"):
+        left = sums.cumsum(3)[..., :-1]
+        right = sums.sum(3).reshape(n_features, kinds, n_nodes, 1) - left
+        sides = stack([left, right])
+        g, h = sides[:, :, 0], sides[:, :, 1]
+        weight = divide(runtime, g, _add_l2(runtime, plan, h), least=plan.params.l2)
+        delta = -multiply(runtime, weight, g).sum((0, 2))
+    with runtime.step("best bucket"):
+        cuts = argmin(runtime, delta, "best bucket of every feature")
+    with runtime.step("best feature"):
+        best = delta[np.arange(n_features), cuts]
+        (feature,) = argmin(runtime, best.reshape(1, n_features), "split feature")
+    return int(feature), int(cuts[feature])
+
+
+def leaf_values(runtime: Runtime, plan: Plan, leaves: Share) -> Share:
+    """Return the values of leaves from the gradients of their samples, (2, 2^D, N)."""
+    totals = leaves.sum(2)
+    value = -divide(runtime, totals[0], _add_l2(runtime, plan, totals[1]), least=plan.params.l2)
+    if plan.params.learning_rate == 1.0:
+        return value
+    rate = int(FIXED.encode(plan.params.learning_rate))
+    return truncate(runtime, value * rate, bits=FIXED.fraction_bits)
+
+
+def check_leaves(runtime: Runtime, plan: Plan, leaves: Share) -> None:
+    """Raise ResultError if a leaf value is larger in size than can be right.
+
+    Reveals: that all leaf values are within the bound, or how many are not.
+    """
+    sides = stack([leaves, -leaves])
+    largest = largest_leaf(plan)
+    # Truncation is off by a few units, which matter where leaf values are tiny.
+    bound = runtime.public(FIXED.encode(largest + runtime.n_parties * FIXED.unit), Z64)
+    with runtime.step("check"):
+        within = less(runtime, sides, bound.broadcast_to(sides.shape)).sum().reshape(1)
+        found = runtime.reveal(within, range(runtime.n_parties), "numbers within bounds")
+    if found is not None and found[0] != sides.size:
+        raise ResultError(f"leaf values of {largest:g} and more in size")
+
+
+def largest_leaf(plan: Plan) -> float:
+    """Return what no leaf value passes: all gradients of all samples over l2, or fixed point."""
+    gradients = plan.n_samples * plan.objective.largest_weight
+    weight = min(gradients / plan.params.l2, FIXED.limit / 4)
+    return plan.params.learning_rate * weight
+
+
+def _add_l2(runtime: Runtime, plan: Plan, h: Share) -> Share:
+    return h + runtime.public(FIXED.encode(plan.params.l2), Z64).broadcast_to(h.shape)
+
+
+class PaperSuite(Suite):
+    """Training and inference as the paper describes them."""
+
+    encoding = FIXED
+    one_output = True
+
+    def __init__(
+        self, runtime: Runtime, plan: Plan, data: OwnData, workers: Sequence[Head] = ()
+    ) -> None:
+        super().__init__(runtime, plan, data, workers)
+        self._columns = SortedColumns.of(data.buckets, plan.params.buckets)
+
+    @classmethod
+    def check(cls, plan: Plan) -> None:
+        """Refuse what the paper has not, and sums at which SDiv does not converge."""
+        params = plan.params
+        refuse_lacks(
+            cls,
+            "paper",
+            {
+                "reveal_loss": plan.reveal_loss,
+                "validation": plan.n_validation,
+                "reveal_gain": plan.reveal_gain,
+                "weighted": plan.weighted,
+                "explain": plan.explains,
+                "monotone": plan.monotone,
+                "shards": plan.shards > 1,
+            },
+        )
+        some = "trains every table on all rows and features"
+        for key, asked, lack in (
+            ("subsample", params.subsample < 1, some),
+            ("colsample", params.colsample < 1, some),
+            ("min_child_weight", params.min_child_weight, "has no such bound"),
+            ("min_gain", params.min_gain, "has no such bound"),
+        ):
+            if asked:
+                raise ParameterError(f"{key}: the protocol paper {lack}; use masked")
+        if plan.objective.outputs > 1:
+            raise ParameterError(
+                f"protocol: paper has one score a sample, and {plan.objective.outputs} are needed, "
+                "one for each class; use masked"
+            )
+        l2 = params.l2
+        if reciprocal_bits(l2) < START_BITS:
+            raise ParameterError(f"l2: {l2:g} is too small for paper; use 1e-5 or more")
+        start = params.base_score or 0.0
+        if not plan.objective.own_unit and abs(start) > algorithms.LARGEST:
+            raise ParameterError(
+                f"base_score: paper computes with log-odds up to {algorithms.LARGEST} in size, not "
+                f"{start:g}: leave it out, or start nearer to 0"
+            )
+        largest = float(plan.n_samples * plan.objective.largest_curvature) + l2
+        if largest > 1 << START_BITS:
+            raise ParameterError(
+                f"protocol: paper divides by values up to {1 << START_BITS}; {plan.n_samples} "
+                f"samples with l2 = {l2:g} can give {largest:g}: use fewer samples"
+            )
+
+    @classmethod
+    def memory(cls, plan: Plan) -> int:
+        """Return six times the larger of SecPerm's vectors and SecInfer's indicators."""
+        vectors = max(plan.n_features, plan.params.depth) * plan.params.leaves
+        return 6 * Z64.nbytes((vectors, plan.n_samples))
+
+    @classmethod
+    def constants(cls, plan: Plan) -> dict[str, object]:
+        """Return what is added or multiplied in fixed point, and where the buckets end."""
+        params = plan.params
+        fixed = (params.l2, params.learning_rate)
+        return {
+            "fixed point": [int(FIXED.encode(value)) for value in fixed],
+            "the reciprocal": [reciprocal_bits(params.l2), ITERATIONS, START_BITS],
+            "the sigmoid": [algorithms.SQUARINGS, algorithms.SIGMOID_START_BITS],
+            "bounds": int(FIXED.encode(largest_leaf(plan))),
+            "buckets": bucket_ends(plan.n_samples, params.buckets),
+        }
+
+    def setup(self) -> None:
+        """Share the label."""
+        plan, shape = self.plan, (self.plan.objective.outputs, self.plan.n_samples)
+        self._target = target_share(
+            self.runtime, plan.ownership.active, self.data.target, self.encoding, shape, Z64
+        )
+        self.scores = start_share(self.runtime, self.data.start, self.encoding, shape, Z64)
+
+    def train_table(self, number: int) -> TrainedTable:
+        """Train a table (SecTable) and add its leaf values to the scores (SecInfer)."""
+        table = train_table(self.runtime, self.plan, self._columns, self._target, self.scores)
+        added = infer(self.runtime, self._tests(table), table.leaf_values)
+        self.scores += added.reshape(1, -1)
+        return table
+
+    def keep_scores(self) -> npt.NDArray[np.uint64]:
+        """Return our share of the scores."""
+        return self.scores.part
+
+    def resume(self, scores: npt.NDArray[np.uint64]) -> None:
+        """Go on with the scores that an earlier training ended with."""
+        self.scores = Share(scores, Z64)
+
+    def _tests(self, table: TrainedTable) -> AppliedTests:
+        """Return a table's tests as they come out for the samples of the training."""
+        plan = self.plan
+        shape = (1, plan.params.depth, plan.n_samples)
+        if self.runtime.index < 0:
+            return AppliedTests(shape, None, None)
+        fails = np.zeros(shape, dtype=np.uint8)
+        for level, (feature, bucket) in enumerate(zip(table.features, table.buckets, strict=True)):
+            if feature in self._columns.buckets:
+                fails[0, level] = self._columns.buckets[feature] > bucket
+        owners = np.array(plan.ownership.features)[table.features].reshape(1, -1)
+        return AppliedTests(shape, owners, fails)
+
+    @classmethod
+    def infer(cls, runtime: Runtime, tests: AppliedTests, leaf_values: Share) -> Share:
+        """Return what tables add to the score of every sample (SecInfer)."""
+        tables, outputs, leaves = leaf_values.shape
+        assert outputs == 1
+        return infer(runtime, tests, leaf_values.reshape(tables, leaves)).reshape(1, -1)

@@ -1,0 +1,139 @@
+"""The meter of rounds, messages and bytes, and the disclosure ledger.
+
+Bytes are those of the arrays themselves; a frame adds 32 to a message, and TLS 22 to each 16 KiB.
+A round is one network delay that the program waits for.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import astuple, dataclass, field, replace
+from typing import NamedTuple
+
+
+@dataclass
+class Traffic:
+    """What one participant did on the network."""
+
+    rounds: int = 0
+    messages: int = 0
+    sent: int = 0
+    received: int = 0
+
+    def __add__(self, other: Traffic) -> Traffic:
+        return Traffic(
+            self.rounds + other.rounds,
+            self.messages + other.messages,
+            self.sent + other.sent,
+            self.received + other.received,
+        )
+
+
+class Figures(NamedTuple):
+    """What a meter comes to: what is told of it while work goes on."""
+
+    rounds: int = 0
+    sent: int = 0
+    """Bytes to the other participants."""
+    received: int = 0
+    """Bytes from them."""
+    dealt: int = 0
+    """Bytes from the dealer, or dealers."""
+
+    def with_group(self, members: Sequence[Figures]) -> Figures:
+        """Add those of some who work side by side, as `Meter.add_group` does."""
+        if not members:
+            return self
+        rounds = self.rounds + members[0].rounds
+        _, sent, received, dealt = map(sum, zip(self, *members, strict=True))
+        return Figures(rounds, sent, received, dealt)
+
+
+@dataclass
+class Meter:
+    """The traffic of one participant: with the others (online), and from the dealer (offline)."""
+
+    online: dict[str, Traffic] = field(default_factory=lambda: defaultdict(Traffic))
+    offline: dict[str, Traffic] = field(default_factory=lambda: defaultdict(Traffic))
+    seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float), compare=False)
+    """Wall time of each step, the steps inside it included."""
+
+    def add(self, other: Meter) -> None:
+        """Add what somebody else has metered, or a part of ourselves."""
+        for step, traffic in other.online.items():
+            self.online[step] += traffic
+        for step, traffic in other.offline.items():
+            self.offline[step] += traffic
+        for step, seconds in other.seconds.items():
+            self.seconds[step] += seconds
+
+    def add_group(self, members: Sequence[Meter]) -> None:
+        """Add what some have metered who work side by side: the delays of one are those of all."""
+        for number, member in enumerate(members):
+            for phase in ("online", "offline"):
+                steps = getattr(self, phase)
+                for step, traffic in getattr(member, phase).items():
+                    steps[step] += traffic if number == 0 else replace(traffic, rounds=0)
+
+    def figures(self) -> Figures:
+        """Return what it comes to so far."""
+        online, offline = self.total(), self.total("offline")
+        return Figures(online.rounds, online.sent, online.received, offline.received)
+
+    def packed(self) -> dict[str, dict[str, list[int]]]:
+        """Return it without times, as it is told to somebody else."""
+        return {
+            phase: {step: list(astuple(traffic)) for step, traffic in getattr(self, phase).items()}
+            for phase in ("online", "offline")
+        }
+
+    @classmethod
+    def unpacked(cls, told: Mapping[str, Mapping[str, Sequence[int]]]) -> Meter:
+        """Return what was told; raise TypeError, KeyError or ValueError if that is none."""
+        found = cls()
+        for phase in ("online", "offline"):
+            for step, (rounds, messages, sent, received) in told[phase].items():
+                numbers = (int(rounds), int(messages), int(sent), int(received))
+                getattr(found, phase)[str(step)] = Traffic(*numbers)
+        return found
+
+    def total(self, phase: str = "online", within: str = "") -> Traffic:
+        """Return the sum over all steps, or over one and the steps inside it."""
+        steps: dict[str, Traffic] = getattr(self, phase)
+        prefix = f"{within}/" if within else ""
+        return sum((t for step, t in steps.items() if f"{step}/".startswith(prefix)), Traffic())
+
+
+@dataclass(frozen=True)
+class Disclosure:
+    """One reveal."""
+
+    what: str
+    to: tuple[str, ...]
+    count: int
+    """How many elements."""
+    step: str
+
+
+@dataclass
+class Ledger:
+    """All reveals that this participant took part in, in order."""
+
+    entries: list[Disclosure] = field(default_factory=list)
+
+    def record(self, what: str, to: tuple[str, ...], count: int, step: str) -> None:
+        """Write a reveal down."""
+        self.entries.append(Disclosure(what, to, count, step))
+
+    def summary(self) -> list[Disclosure]:
+        """Return one entry for each thing, audience and step, with the counts added up."""
+        totals: dict[tuple[str, tuple[str, ...], str], int] = {}
+        for entry in self.entries:
+            key = (entry.what, entry.to, entry.step)
+            totals[key] = totals.get(key, 0) + entry.count
+        return [Disclosure(what, to, n, step) for (what, to, step), n in totals.items()]
+
+    def compact(self) -> None:
+        """Keep the summary alone: for programs that never end."""
+        self.entries = self.summary()

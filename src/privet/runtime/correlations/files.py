@@ -1,0 +1,442 @@
+"""Preprocessing files: correlated randomness, signed by the dealer and used once.
+
+    "PVCORR04", the length of the cover (4 bytes), the cover as JSON
+    frames: the seed, or two, the corrections in order, a closing tag
+    the dealer's signature of all that
+
+The cover says whose file it is, of which dealing, and what it was dealt for. The signature is made
+with the key whose certificate the job names: no dealer is there to prove who it is.
+
+`runtime.dealt_file` is the participant's side.
+
+A file is checked as a whole when it is opened, and used up when it is taken. First the seed's mark
+goes into the participant's record, which refuses every copy of the file and every dealing that
+repeats the seed; then the file loses its name, so that the seed does not stay on disk.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import struct
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeAlias
+
+import numpy as np
+from pydantic import Field, ValidationError
+
+from privet.arithmetic.prg import SEED_BYTES
+from privet.arithmetic.rings import RingArray
+from privet.arithmetic.shares import HOLDERS
+from privet.errors import CorrelationError, UnavailableError
+from privet.runtime.correlations.replicated import Fellows
+from privet.runtime.correlations.seeds import draw_seeds_alone, mark_of, same_seeds
+from privet.runtime.correlations.source import Sink, Source, check_number
+from privet.schema import Checked
+from privet.transport.channel import Expected
+from privet.transport.frames import (
+    ARRAY,
+    HEADER_BYTES,
+    FrameError,
+    Header,
+    array_header,
+    from_frames,
+    in_frames,
+    parse_header,
+)
+from privet.transport.tls import SIGNATURE_BYTES, Identity, fingerprint_of, has_signed
+
+MAGIC = b"PVCORR04"
+LENGTH = struct.Struct("<I")
+CONTEXT = b"correlations dealt ahead: "
+"""Goes before the digest that is signed, so that the signature stands for nothing else."""
+_SUFFIX = ".correlations"
+
+
+class Cover(Checked):
+    """What a file of correlations says of itself."""
+
+    dealing: Annotated[str, Field(pattern="^[0-9a-f]{32}$")]
+    """The dealing's name: the same in the files of all participants."""
+    participant: Annotated[str, Field(max_length=1000)]
+    number: Annotated[int, Field(ge=0)]
+    """Which of the participants it is."""
+    certificate: Annotated[str, Field(pattern="^([0-9a-f]{2})+$")]
+    """The dealer's."""
+    dealer: Annotated[int, Field(ge=0, lt=HOLDERS)] = 0
+    """Which of the dealers made it."""
+    dealers: Literal[1, 3] = 1
+    """How many dealers there are: of three, each has made a file for each participant."""
+    terms: dict[str, Any]
+    """What it was dealt for: for whoever uses it to compare."""
+
+    @property
+    def seed_bytes(self) -> int:
+        """How many bytes of seeds a file has: of three dealers, each has two for a participant."""
+        return SEED_BYTES * (1 if self.dealers == 1 else 2)
+
+    def pack(self) -> bytes:
+        """Return what a file starts with."""
+        content = self.model_dump_json().encode()
+        return MAGIC + LENGTH.pack(len(content)) + content
+
+
+def framing_bytes(
+    participants: Sequence[str],
+    identity: Identity,
+    terms: Mapping[str, Any],
+    fellows: Fellows | None = None,
+) -> int:
+    """Return how many bytes a dealer's files take beside corrections and their headers."""
+    covers = _covers("0" * 32, participants, identity, terms, fellows)
+    frames = 2 * HEADER_BYTES + SIGNATURE_BYTES
+    return sum(len(cover.pack()) + cover.seed_bytes + frames for cover in covers)
+
+
+def _covers(
+    dealing: str,
+    participants: Sequence[str],
+    identity: Identity,
+    terms: Mapping[str, Any],
+    fellows: Fellows | None,
+) -> list[Cover]:
+    return [
+        Cover(
+            dealing=dealing,
+            participant=name,
+            number=number,
+            certificate=identity.certificate.hex(),
+            dealer=0 if fellows is None else fellows.number,
+            dealers=1 if fellows is None else 3,
+            terms=dict(terms),
+        )
+        for number, name in enumerate(participants)
+    ]
+
+
+class FileSink(Sink):
+    """A file for each participant, to be carried to it.
+
+    One of three dealers draws seeds with its `fellows`, who write files of their own.
+    """
+
+    def __init__(
+        self,
+        folder: str | Path,
+        participants: Sequence[str],
+        identity: Identity,
+        terms: Mapping[str, Any],
+        fellows: Fellows | None = None,
+    ) -> None:
+        self.paths = [Path(folder) / f"{name}{_SUFFIX}" for name in participants]
+        self._identity = identity
+        self._about = participants, identity, terms, fellows
+        self._files: list[_Signed] = []
+        try:
+            for path in self.paths:
+                self._files.append(_Signed(path))
+        except UnavailableError:
+            self.abandon()
+            raise
+
+    def start(self) -> tuple[str, Any]:
+        """Draw seeds; write covers and seeds."""
+        participants, *_, fellows = self._about
+        seeds: Any
+        if fellows is None:
+            dealing, seeds = draw_seeds_alone(len(participants))
+            written = seeds
+        else:
+            dealing, seeds = fellows.meet(len(participants), b"")
+            written = [b"".join(parts) for parts in zip(*seeds, strict=True)]
+        covers = _covers(dealing, *self._about)
+        for party, (cover, seed) in enumerate(zip(covers, written, strict=True)):
+            self._files[party].write(cover.pack())
+            self.send(party, np.frombuffer(seed, dtype=np.uint8), 0)
+        return dealing, seeds
+
+    def send(self, party: int, array: RingArray, tag: int) -> None:
+        """Append an array to one participant's file."""
+        file = self._files[party]
+        for frame in in_frames(array):
+            file.write(array_header(frame, file.frames, tag))
+            file.write(np.ascontiguousarray(frame).data.cast("B") if frame.size else b"")
+            file.frames += 1
+
+    def close(self, tag: int) -> None:
+        """Append the closing tag and the signature everywhere, and see all of it onto the disk."""
+        for party, file in enumerate(self._files):
+            self.send(party, np.empty(0, dtype=np.uint8), tag)
+            file.finish(self._identity)
+
+    def abandon(self) -> None:
+        """Remove the files: they are not whole, and never will be."""
+        for file in self._files:
+            file.remove()
+
+
+class _Signed:
+    """A file that is signed when it is finished."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.frames = 0
+        self._digest = hashlib.sha256()
+        try:
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        except FileExistsError:
+            raise UnavailableError(
+                f"{path}: exists already, and is never overwritten: choose another folder"
+            ) from None
+        except OSError as error:
+            raise UnavailableError(f"{path}: cannot be written: {error.strerror}") from None
+        self._file = os.fdopen(descriptor, "wb")
+
+    def write(self, content: bytes | memoryview) -> None:
+        self._digest.update(content)
+        with self._blaming():
+            self._file.write(content)
+
+    def finish(self, identity: Identity) -> None:
+        with self._blaming():
+            self._file.write(identity.sign(CONTEXT + self._digest.digest()))
+            self._file.flush()
+            os.fsync(self._file.fileno())
+            self._file.close()
+
+    def remove(self) -> None:
+        with contextlib.suppress(OSError):  # what could not be written need not be flushed
+            self._file.close()
+        self._path.unlink(missing_ok=True)
+
+    @contextlib.contextmanager
+    def _blaming(self) -> Any:
+        try:
+            yield
+        except OSError as error:
+            raise UnavailableError(f"{self._path}: cannot be written: {error.strerror}") from None
+
+
+NEW_DEALING = "ask the dealer for a new dealing"
+_LONGEST_COVER = 1 << 20
+_PIECE = 1 << 20
+
+
+class FileSource(Source):
+    """A file from the dealer: checked when it is opened, used up when it is taken."""
+
+    def __init__(self, path: str | Path, fingerprint: str) -> None:
+        """Open the file that the dealer of that fingerprint has signed, and check all of it."""
+        self.path = Path(path)
+        self._count = 0
+        self._taken = False
+        try:
+            self._file = self.path.open("rb")
+        except OSError as error:
+            raise CorrelationError(
+                f"{path}: {error.strerror}: put the dealer's file there, or {NEW_DEALING}"
+            ) from None
+        try:
+            self.cover = self._check(fingerprint)
+            seeds = Expected(np.dtype(np.uint8), (self.cover.seed_bytes,))
+            self._seed = self.receive(seeds, 0, "start").tobytes()
+        except BaseException:
+            self.close()
+            raise
+
+    def _check(self, fingerprint: str) -> Cover:
+        """Return the cover, and stand behind it, if the whole file is as the dealer signed it."""
+        cover = self._read_cover()
+        certificate = bytes.fromhex(cover.certificate)
+        if fingerprint_of(certificate) != fingerprint:
+            raise self._complaint(
+                f"was signed with the certificate {fingerprint_of(certificate)[:16]}…, and the "
+                f"job's dealer has {fingerprint[:16]}…: {NEW_DEALING}"
+            )
+        start, left = self._file.tell(), os.fstat(self._file.fileno()).st_size - SIGNATURE_BYTES
+        self._file.seek(0)
+        digest = hashlib.sha256()
+        while left > 0:
+            piece = self._file.read(min(_PIECE, left))
+            if not piece:
+                break
+            digest.update(piece)
+            left -= len(piece)
+        signature = self._file.read(SIGNATURE_BYTES)
+        if not has_signed(certificate, signature, CONTEXT + digest.digest()):
+            raise self._complaint(
+                "was cut short or changed since the dealer signed it: fetch it from the dealer "
+                f"again, or {NEW_DEALING}"
+            )
+        self._file.seek(start)
+        return cover
+
+    def _read_cover(self) -> Cover:
+        magic = self._file.read(len(MAGIC))
+        if magic[:-2] != MAGIC[:-2]:
+            raise self._complaint(f"does not hold a dealer's correlations; {NEW_DEALING}")
+        if magic != MAGIC:
+            raise self._complaint(
+                f"is of another version of this software: {NEW_DEALING}, with this version"
+            )
+        length = self._file.read(LENGTH.size)
+        if len(length) == LENGTH.size and LENGTH.unpack(length)[0] <= _LONGEST_COVER:
+            with contextlib.suppress(ValidationError, ValueError):
+                return Cover.model_validate_json(self._file.read(LENGTH.unpack(length)[0]))
+        raise self._complaint(
+            f"was cut short or changed: fetch it from the dealer again, or {NEW_DEALING}"
+        )
+
+    def take(self, record: Path) -> None:
+        """Use the file up; raise CorrelationError if its seed is in the record already."""
+        try:
+            record.mkdir(mode=0o700, parents=True, exist_ok=True)
+            descriptor = os.open(self._mark(record), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            os.close(descriptor)
+            folder = os.open(record, os.O_RDONLY)  # the name must survive a power cut
+            os.fsync(folder)
+            os.close(folder)
+            self.path.unlink()
+        except FileExistsError:
+            raise self._used() from None
+        except OSError as error:
+            raise self._complaint(f"cannot be used up: {error.strerror}") from None
+        self._taken = True
+
+    def check_unused(self, record: Path) -> None:
+        """Raise CorrelationError if the file, or a copy of it, was used before."""
+        if self._mark(record).exists():
+            raise self._used()
+
+    def _used(self) -> CorrelationError:
+        return self._complaint(
+            f"was used before, under this or another name: remove it, and {NEW_DEALING}"
+        )
+
+    def _mark(self, record: Path) -> Path:
+        return record / mark_of(self._seed)
+
+    def _complaint(self, problem: str) -> CorrelationError:
+        return CorrelationError(f"{self.path}: {problem}")
+
+    def start(self, index: int) -> tuple[str, list[bytes]]:
+        """Return the dealing's name and the seed, or seeds, of a file that was taken."""
+        assert self._taken, "a file is taken before its seed is used"
+        check_number(self.cover.number, index)
+        seeds = range(0, len(self._seed), SEED_BYTES)
+        return self.cover.dealing, [self._seed[k : k + SEED_BYTES] for k in seeds]
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def receive(self, expected: Expected, tag: int, step: str, dealer: int = 0) -> RingArray:
+        """Read the next array."""
+
+        def receive(*due: Any) -> RingArray:
+            return self._receive(Expected(*due), tag, step)
+
+        return from_frames(*expected, receive)
+
+    def _receive(self, expected: Expected, tag: int, step: str) -> RingArray:
+        """Read the next frame."""
+        try:
+            header = parse_header(self._file.read(HEADER_BYTES))
+        except FrameError as error:
+            raise self._complaint(f"ran out at step {step!r}: {error}") from None
+        due = Header(ARRAY, expected.dtype, expected.shape, self._count, tag)
+        if header != due:
+            raise self._complaint(
+                f"holds {header.describe()} where {due.describe()} is due at step {step!r}: it was "
+                "made for another program"
+            )
+        self._count += 1
+        array: RingArray = np.empty(expected.shape, dtype=expected.dtype)
+        view: Any = array.reshape(-1).view(np.uint8).data
+        if self._file.readinto(view) != array.nbytes:
+            raise self._complaint(f"ran out in the middle of step {step!r}")
+        return array
+
+
+def open_dealt(paths: Sequence[str | Path], dealers: dict[str, str]) -> DealtSource:
+    """Open the files that a job's dealers, by name with their fingerprints, have signed."""
+    if len(paths) != len(dealers):
+        raise CorrelationError(
+            f"{', '.join(map(str, paths))}: the job has {len(dealers)} dealers, and each of them "
+            f"makes a file for us: name {len(dealers)} of them"
+        )
+    if len(paths) == 1:
+        return FileSource(paths[0], *dealers.values())
+    return FilesOfThree(paths, dealers)
+
+
+class FilesOfThree(Source):
+    """A file of each of three dealers, in their order: used together, once."""
+
+    def __init__(self, paths: Sequence[str | Path], dealers: dict[str, str]) -> None:
+        self._names = tuple(dealers)
+        self._files: list[FileSource] = []
+        try:
+            for path, fingerprint in zip(paths, dealers.values(), strict=True):
+                self._files.append(FileSource(path, fingerprint))
+            self._check()
+        except BaseException:
+            self.close()
+            raise
+
+    def _check(self) -> None:
+        """Raise CorrelationError unless the files belong together."""
+        first = self._files[0]
+        for number, file in enumerate(self._files):
+            if (file.cover.dealers, file.cover.dealer) != (len(self._files), number):
+                raise CorrelationError(
+                    f"{file.path}: is no file that {self._names[number]} made as one of three "
+                    f"dealers: {NEW_DEALING}"
+                )
+            for key in ("dealing", "participant", "number", "terms"):
+                if getattr(file.cover, key) != getattr(first.cover, key):
+                    raise CorrelationError(
+                        f"{file.path}: is of another dealing than {first.path}, or for somebody "
+                        "else: put our three files of one dealing there"
+                    )
+
+    @property
+    def path(self) -> Path:
+        """Where the first of them is."""
+        return self._files[0].path
+
+    @property
+    def cover(self) -> Cover:
+        """What they say of themselves: but for the dealer, the same."""
+        return self._files[0].cover
+
+    def take(self, record: Path) -> None:
+        """Use all of them up; raise CorrelationError if one was used before."""
+        self.check_unused(record)
+        for file in self._files:
+            file.take(record)
+
+    def check_unused(self, record: Path) -> None:
+        """Raise CorrelationError if one of them, or a copy of it, was used before."""
+        for file in self._files:
+            file.check_unused(record)
+
+    def start(self, index: int) -> tuple[str, list[bytes]]:
+        """Return the dealing's name and three seeds, of each of which two dealers have told us."""
+        seeds = [file.start(index)[1] for file in self._files]
+        return self.cover.dealing, same_seeds(seeds, self._names)
+
+    def receive(self, expected: Expected, tag: int, step: str, dealer: int = 0) -> RingArray:
+        """Read the next array of one of the dealers."""
+        return self._files[dealer].receive(expected, tag, step)
+
+    def close(self) -> None:
+        """Close the files."""
+        for file in self._files:
+            file.close()
+
+
+DealtSource: TypeAlias = FileSource | FilesOfThree
+"""What a participant has of one dealer, or of three."""

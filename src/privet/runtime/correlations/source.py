@@ -1,0 +1,235 @@
+"""Correlated randomness as a participant draws it: from common seeds and corrections.
+
+Uniform values cost nothing: the dealer shares a seed with each participant, who draws its own
+shares from it. A derived value (a product of masks, say) is drawn the same way, and the difference
+between what was drawn and what it should be, the *correction*, goes to one participant: whoever has
+got the fewest bytes of the current table so far.
+
+Both sides hash what they draw, its purpose, ring and shape, into a running *tag*, which every table
+begins anew (`runtime.cursor`). A correction
+carries the dealer's tag: if the participant's differs, they have not been running the same program,
+and nothing is computed. The last thing sent is a closing tag, so nothing is left over unnoticed.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from privet.arithmetic.prg import SEED_BYTES, Prg, Sampler, Sum, derive_seed, fresh_seed
+from privet.arithmetic.rings import Z64, Ring, RingArray
+from privet.arithmetic.shares import Share
+from privet.errors import CorrelationError, PeerMisbehavedError
+from privet.runtime.correlations.seeds import (
+    START_BYTES,
+    START_OF_THREE_BYTES,
+    Start,
+    StartOfThree,
+    draw_seeds,
+    seeds_of_three,
+)
+from privet.runtime.opening import ANNOUNCED, Letter, Link
+from privet.runtime.runtime import Runtime
+from privet.transport.channel import Channel, Expected
+
+CLOSING = Expected(np.dtype(np.uint8), (0,))
+_START = Expected(np.dtype(np.uint8), (START_BYTES,))
+_START_OF_THREE = Expected(np.dtype(np.uint8), (START_OF_THREE_BYTES,))
+NONCE = Expected(np.dtype(np.uint8), (SEED_BYTES,))
+
+
+class Sink(ABC):
+    """Where the dealer puts what it sends: live connections, or a file for each participant."""
+
+    @abstractmethod
+    def start(self) -> tuple[str, Any]:
+        """Share a seed with each participant; return the dealing's name, and all seeds."""
+
+    @abstractmethod
+    def send(self, party: int, array: RingArray, tag: int) -> None:
+        """Send an array to one participant."""
+
+    def hear(self, party: int, tag: int) -> int | None:
+        """Return a number that a participant announces; None, if nobody is there."""
+        return None
+
+    @abstractmethod
+    def close(self, tag: int) -> None:
+        """Send the closing tag to all."""
+
+
+class Source(ABC):
+    """Where a participant gets what the dealer sent it."""
+
+    dealers: tuple[str, ...] = ()
+    """The names of dealers that are there."""
+
+    @abstractmethod
+    def start(self, index: int) -> tuple[str, list[bytes]]:
+        """Return what comes first: the name of the dealing, and the seeds shared with dealers."""
+
+    @abstractmethod
+    def receive(self, expected: Expected, tag: int, step: str, dealer: int = 0) -> RingArray:
+        """Return the next array of a dealer, which must be that one."""
+
+
+def check_number(number: int, index: int) -> None:
+    """Raise CorrelationError unless the dealer's randomness is for us."""
+    if number != index:
+        raise CorrelationError(
+            f"the dealer's randomness is for participant {number + 1}, not {index + 1}"
+        )
+
+
+class Undealt(Source):
+    """No randomness, and no dealer: for programs that reveal shares, and compute nothing."""
+
+    def start(self, index: int) -> tuple[str, list[bytes]]:
+        """Return a seed of our own, of which nothing is drawn."""
+        return "none", [fresh_seed()]
+
+    def receive(self, expected: Expected, tag: int, step: str, dealer: int = 0) -> RingArray:
+        """Return the end of the program, which is all that comes."""
+        if expected != CLOSING:
+            raise CorrelationError(f"{step}: needs randomness, and there is no dealer")
+        return np.empty(0, dtype=np.uint8)
+
+    def close(self) -> None:
+        """Do nothing, as there is nothing to close."""
+
+
+class LiveSink(Sink):
+    """A stream to each participant, which the dealer runs ahead on as far as memory allows."""
+
+    def __init__(self, channel: Channel, parties: Sequence[str], ahead: int = 64 << 20) -> None:
+        self._channel = channel
+        self._parties = tuple(parties)
+        self._ahead = ahead
+
+    def start(self) -> tuple[str, Any]:
+        """Wait for every participant's nonce, and send it our part of its seed."""
+        nonces = [self._channel.receive(name, NONCE).tobytes() for name in self._parties]
+        starts, seeds = draw_seeds(nonces)
+        for start in starts:
+            self.send(start.number, np.frombuffer(start.pack(), dtype=np.uint8), 0)
+        return starts[0].dealing, seeds
+
+    def send(self, party: int, array: RingArray, tag: int) -> None:
+        """Send, and then wait while every participant has plenty to take.
+
+        To wait for the *fullest* would deadlock: it may be waiting for another participant, who
+        waits for us. The participants move in step, so none falls far behind the emptiest. Other
+        dealers do not count: they take all in at once.
+        """
+        self._channel.send(self._parties[party], array, tag)
+        self._channel.wait_for_room(self._ahead, self._parties)
+
+    def hear(self, party: int, tag: int) -> int:
+        """Wait for what a participant announces."""
+        return int(self._channel.receive(self._parties[party], ANNOUNCED, tag)[0])
+
+    def close(self, tag: int) -> None:
+        """Send the closing tag to all, and wait until everything has left."""
+        for name in self._parties:
+            self._channel.send(name, np.empty(0, dtype=np.uint8), tag)
+        self._channel.flush()
+
+
+class LiveSource(Source):
+    """The stream from the dealer, or one from each of three."""
+
+    def __init__(self, channel: Channel, dealers: Sequence[str]) -> None:
+        self._channel = channel
+        self.dealers = tuple(dealers)
+
+    def start(self, index: int) -> tuple[str, list[bytes]]:
+        """Send a nonce, and make seeds of it and of what is answered."""
+        nonce = fresh_seed()
+        for dealer in self.dealers:
+            self._channel.send(dealer, np.frombuffer(nonce, dtype=np.uint8))
+        if len(self.dealers) > 1:
+            starts = [
+                StartOfThree.unpack(self.receive(_START_OF_THREE, 0, "start", k).tobytes())
+                for k in range(len(self.dealers))
+            ]
+            for each in starts:
+                check_number(each.number, index)
+            return starts[0].dealing, seeds_of_three(starts, nonce, self.dealers)
+        start = Start.unpack(self.receive(_START, 0, "start").tobytes())
+        check_number(start.number, index)
+        return start.dealing, [start.seed(nonce)]
+
+    def receive(self, expected: Expected, tag: int, step: str, dealer: int = 0) -> RingArray:
+        """Wait for the next array from a dealer."""
+        try:
+            return self._channel.receive(self.dealers[dealer], expected, tag)
+        except PeerMisbehavedError as error:
+            raise CorrelationError(str(error)) from None
+
+
+CLIENT, FIRST, SECOND = range(3)
+
+
+class Supplied(Runtime):
+    """A participant's side of what the dealer does (`runtime.correlations.dealer`)."""
+
+    def __init__(self, index: int, n_parties: int, source: Source, link: Link | None) -> None:
+        super().__init__(n_parties, link)
+        self.index = index
+        self._source = source
+        self.dealing_name, seeds = source.start(index)
+        self.note(self.dealing_name)
+        self._dealers = len(seeds)
+        self._shared = Sum(Prg(derive_seed(seed, "shares")) for seed in seeds)
+        self._private = Sum(Prg(derive_seed(seed, "private")) for seed in seeds)
+        self._ended_early = False
+
+    def uniform(self, shape: tuple[int, ...], ring: Ring) -> Share:
+        """Return our share of a fresh uniform value, which the dealer knows."""
+        place = self._next_place("uniform", shape, ring)
+        return Share(self._shared.uniform(place, shape, ring), ring)
+
+    def small(self, sampler: Sampler, shape: tuple[int, ...], ring: Ring) -> Share:
+        """Return our share of small numbers, which is small, too."""
+        place = self._next_place(sampler.__name__, shape, ring)
+        return Share(self._shared.sampled(sampler, place, shape, ring), ring)
+
+    def derived(self, shape: tuple[int, ...], ring: Ring) -> Share:
+        """Return our share of a value that the dealer derived from its masks."""
+        place = self._next_place("derived", shape, ring)
+        part = self._shared.uniform(place, shape, ring)
+        letter = Letter.of(ring, shape)
+        if self._at.next_turn(letter.nbytes) == self.index:
+            sender = self._dealers_turn(SECOND) if self._dealers > 1 else 0
+            message = self._source.receive(letter.kind, self._tag.value, self.step_name, sender)
+            traffic = self.meter.offline[self.step_name]
+            traffic.messages += 1
+            traffic.received += message.nbytes
+            (correction,) = letter.read(message)
+            ring.accumulate(part, correction.reshape(shape))
+        return Share(part, ring)
+
+    def permutation(self, length: int, owner: int) -> npt.NDArray[np.intp] | None:
+        """Return a fresh uniform permutation that the dealer and its owner know; None to others."""
+        place = self._next_place(f"permutation for {owner}", (length,), Z64)
+        return self._private.permutation(place, length) if owner == self.index else None
+
+    def private(self, shape: tuple[int, ...], ring: Ring, owner: int) -> RingArray | None:
+        """Return fresh uniform values that the dealer and their owner know; None to others."""
+        place = self._next_place(f"private for {owner}", shape, ring)
+        return self._private.uniform(place, shape, ring) if owner == self.index else None
+
+    def end_early(self) -> None:
+        """Leave the rest of a file that was dealt ahead: a dealer that is there ends as we do."""
+        self._ended_early = True
+
+    def finish(self) -> None:
+        """Check that the dealers have come to the same end."""
+        if self._ended_early and not self._source.dealers:
+            return
+        for dealer in range(self._dealers):
+            self._source.receive(CLOSING, self._tag.value, "end of the program", dealer)

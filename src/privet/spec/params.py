@@ -1,0 +1,190 @@
+"""Hyper-parameters, which all participants agree on before training.
+
+This is the one list of them, with their defaults: jobs, estimators and commands take it from here.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Annotated, Any, Literal, TypeVar
+
+import numpy as np
+from pydantic import AfterValidator, Field, model_validator
+from pydantic.fields import FieldInfo
+from typing_extensions import Self
+
+from privet.arrays import FloatArray
+from privet.objectives.base import LARGEST, Objective
+from privet.objectives.regression import MOST_CLASSES, OBJECTIVES, objective_of
+from privet.schema import Config, quoted
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def _known(task: str) -> str:
+    if task not in OBJECTIVES:
+        raise ValueError(f"{quoted(task)!r} is none of {', '.join(OBJECTIVES)}")
+    return task
+
+
+MOST_TABLES = 10_000
+Tables = Annotated[int, Field(ge=1, le=MOST_TABLES)]
+Masks = Literal["auto", "uniform", "lattice"]
+"""Of what is summed over rows."""
+Task = Annotated[str, AfterValidator(_known)]
+"""The name of an objective, as jobs and files have it."""
+
+
+class Params(Config):
+    """The hyper-parameters of one training.
+
+    The defaults are for users; the paper's experiments set `learning_rate=1`. A table costs a
+    federation seconds, so the default is the smallest number of tables at which a moderate rate
+    already does well (docs/decisions/0003-defaults.md).
+    """
+
+    task: Task
+    """The objective's name."""
+    classes: Annotated[int, Field(ge=2, le=MOST_CLASSES)] = 2
+    """How many values the label of a classification has. All know, since every one of them has
+    scores of its own, unless there are two."""
+    tables: Annotated[Tables, Field(description="How many decision tables.")] = 50
+    """T: trained one after the other."""
+    depth: Annotated[int, Field(ge=1, le=10, description="How many tests in a table, 1 to 10.")] = 5
+    """D: a table has 2^D leaf values."""
+    buckets: Annotated[
+        int, Field(ge=2, le=256, description="How many buckets a feature, 2 to 256.")
+    ] = 32
+    """B: into how many buckets, at most, the owner of a feature cuts it."""
+    l2: Annotated[float, Field(gt=0, description="Regularisation of the leaf values (lambda).")] = (
+        1.0
+    )
+    """Lambda: added to every sum of second derivatives. Positive, so that no quotient is 0/0."""
+    learning_rate: Annotated[
+        float, Field(ge=1e-9, le=1, description="Factor on the leaf values; 1 is the paper's.")
+    ] = 0.3
+    """As small as leaf values have bits for, or more: with less, no score would ever move."""
+    base_score: Annotated[
+        float | None,
+        Field(
+            ge=-LARGEST,
+            le=LARGEST,
+            description="Score before the first table; by default the mean label, or its log-odds.",
+        ),
+    ] = None
+    """None: the label's mean in a regression, the log-odds of each class in a classification, which
+    only the label's holder needs to know."""
+    min_child_weight: Annotated[
+        float,
+        Field(
+            ge=0,
+            description="A side of a test or a leaf with a smaller sum of second derivatives (in a "
+            "regression: with fewer rows) counts for nothing.",
+        ),
+    ] = 0.0
+    """It adds nothing to a test's score, and a leaf's value is 0."""
+    min_gain: Annotated[
+        float, Field(ge=0, description="A level whose best test gains less tests nothing.")
+    ] = 0.0
+    """By how much a test must lower the loss, to second order. All learn where a level tests
+    nothing: everything passes."""
+    subsample: Annotated[
+        float, Field(gt=0, le=1, description="Share of the rows that each table is trained on.")
+    ] = 1.0
+    """Each table draws others, by a public coin (`draws`)."""
+    colsample: Annotated[
+        float, Field(gt=0, le=1, description="Share of the features that each table may test.")
+    ] = 1.0
+    """Each table draws others, by the same coin."""
+    validation: Annotated[
+        float,
+        Field(ge=0, lt=1, description="Share of the rows set aside to watch the loss on."),
+    ] = 0.0
+    """After every table the label's holder learns the loss on them. They are drawn by `seed`."""
+    patience: Annotated[
+        int | None,
+        Field(ge=1, description="Stop after so many tables without a smaller loss on these rows."),
+    ] = None
+    """The tables up to the smallest loss are kept. None: all tables are trained and kept."""
+    masks: Annotated[
+        Masks,
+        Field(description="Masks of rows: uniform, lattice (for many rows), or auto."),
+    ] = "auto"
+    """Lattice ones (docs/decisions/0036-lattice-masks.md) assume that ring-LWE is hard. What `auto`
+    takes is told before a training starts."""
+    seed: Annotated[
+        int,
+        Field(
+            ge=0, lt=1 << 32, description="Chooses rows and features that are drawn or set aside."
+        ),
+    ] = 0
+    """What all public coins are tossed from: the same come up everywhere."""
+
+    @model_validator(mode="after")
+    def _has_an_objective(self) -> Self:
+        objective_of(self.task, self.classes)
+        return self
+
+    @property
+    def objective(self) -> Objective:
+        """What is learned."""
+        return objective_of(self.task, self.classes)
+
+    def start(self, label: FloatArray, weight: FloatArray | None = None) -> FloatArray:
+        """Return the scores that all samples start from: (K,)."""
+        if self.base_score is None:
+            return self.objective.start(label, weight)
+        return np.full(self.objective.outputs, self.base_score)
+
+    @property
+    def leaves(self) -> int:
+        """2^D: how many leaf values a table has."""
+        return 1 << self.depth
+
+    @property
+    def candidates(self) -> int:
+        """B - 1: how many tests of one feature a level chooses among."""
+        return self.buckets - 1
+
+
+def hyper_parameters() -> dict[str, FieldInfo]:
+    """Return the hyper-parameters that are a matter of choice, by name: not what is learned."""
+    learned = ("task", "classes")
+    return {name: field for name, field in Params.model_fields.items() if name not in learned}
+
+
+def spelled_out(
+    annotation: Callable[[FieldInfo], Any] = lambda field: field.annotation,
+    also: Callable[..., Any] | None = None,
+) -> Callable[[_Function], _Function]:
+    """Decorate a function of `**params` so that its signature names every hyper-parameter.
+
+    Readers of signatures, such as scikit-learn and the command line, then see all of them, with
+    their defaults, wherever this list grows. One that the function has as its own stays as it is.
+    So they see the keywords of `also`, another such function, to which the rest is passed on.
+    """
+
+    def decorate(function: _Function) -> _Function:
+        signature = inspect.signature(function, eval_str=True)
+        own = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
+        fields = {k: v for k, v in hyper_parameters().items() if k not in signature.parameters}
+        if also is not None:
+            others = inspect.signature(also).parameters.values()
+            own += [p for p in others if p.kind is p.KEYWORD_ONLY and p.name not in fields]
+        kinds = {name: annotation(field) for name, field in fields.items()}
+        more = [
+            inspect.Parameter(
+                name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=kinds[name]
+            )
+            for name, field in fields.items()
+        ]
+        function.__signature__ = signature.replace(parameters=[*own, *more])  # type: ignore[attr-defined]
+        hints = {p.name: p.annotation for p in own if p.annotation is not p.empty}
+        function.__annotations__ = {**hints, **kinds, "return": signature.return_annotation}
+        return function
+
+    return decorate
+
+
+DEFAULT_PROTOCOL = "masked"

@@ -1,0 +1,357 @@
+"""Sealed Arrow streams with a header, and the decision tables of a part in them.
+
+    Arrow IPC stream      the schema, whose metadata hold the header as JSON; then record batches
+    SHA-256, 32 bytes     the seal: a digest of all bytes before it
+
+Every Arrow library reads the stream, which ends before the seal. A seal shows that no bit was
+changed by accident; that is no protection against whoever can write the file. So reading trusts
+nothing: there is one limit on the whole file, the seal is compared before anything is parsed, the
+schema must be the one that the header calls for (which leaves no room for extension types and
+dictionaries), compressed batches, which could be of any size, are refused, and no value is missing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pydantic import FailFast, Field, ValidationError
+
+from privet.boosting.model import Feature
+from privet.boosting.model_part import LabelUnit, ModelPart, PartReasons
+from privet.errors import ModelError
+from privet.objectives.regression import objective_with
+from privet.schema import Checked, explain
+from privet.spec.params import MOST_TABLES, Task
+from privet.storage.json_records import (
+    FeatureRecord,
+    Name,
+    OtherVersionError,
+    not_ours,
+    other_version,
+    read_bytes,
+    read_preamble,
+)
+
+_KEY = b"privet"
+_START = b"\xff\xff\xff\xff"  # of every message of a stream
+_END = _START + bytes(4)
+_SEAL_BYTES = hashlib.sha256().digest_size
+Values = Mapping[str, npt.NDArray[Any]]
+
+
+class Column(NamedTuple):
+    """A column: in every row it holds an array of this type and shape."""
+
+    name: str
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+
+
+Columns = tuple[Column, ...]
+_Header = TypeVar("_Header", bound=Checked)
+
+
+def start_of(header: Checked, columns: Columns) -> bytes:
+    """Return how a stream begins."""
+    schema = _schema(columns).with_metadata({_KEY: header.model_dump_json().encode()})
+    return bytes(schema.serialize())
+
+
+def batch_of(values: Values, columns: Columns) -> bytes:
+    """Return rows as a stream holds them; `values` have an axis of rows before their shape."""
+    schema = _schema(columns)
+    arrays = [_to_arrow(values[field.name], field.type) for field in schema]
+    return bytes(pa.record_batch(arrays, schema=schema).serialize())
+
+
+def seal(stream: bytes) -> bytes:
+    """Return a whole stream as a file holds it."""
+    content = stream + _END
+    return content + hashlib.sha256(content).digest()
+
+
+def read_sealed(
+    path: Path,
+    kind: type[_Header],
+    columns_of: Callable[[_Header], Columns],
+    form: str,
+    version: int,
+) -> tuple[_Header, list[Values]]:
+    """Read a file of one format and version; raise ModelError if it is not one."""
+    content = read_bytes(path)
+    try:
+        if not content.startswith(_START):
+            # What was written as JSON, by a version before, says so.
+            preamble = read_preamble(content)
+            if preamble is None or preamble.format != form:
+                raise ModelError(not_ours(form))
+            raise OtherVersionError(other_version(form, preamble.version, version))
+        stream, its_seal = content[:-_SEAL_BYTES], content[-_SEAL_BYTES:]
+        if hashlib.sha256(stream).digest() != its_seal:
+            ours = form.encode() in stream
+            complaint = "damaged: its content does not fit its seal" if ours else not_ours(form)
+            raise ModelError(complaint)
+        return parse(stream, kind, columns_of, form, version)
+    except ModelError as error:
+        raise type(error)(f"{path}: {error}") from None
+
+
+def parse(
+    stream: bytes,
+    kind: type[_Header],
+    columns_of: Callable[[_Header], Columns],
+    form: str,
+    version: int,
+) -> tuple[_Header, list[Values]]:
+    """Return the header and the batches of a stream; raise ModelError if it is not sound."""
+    try:
+        messages = pa.ipc.MessageReader.open_stream(pa.py_buffer(stream))
+        first = messages.read_next_message()
+        if first.type != "schema":  # to read it as one would not be safe
+            raise ModelError(not_ours(form))
+        schema = pa.ipc.read_schema(first)
+    except (pa.ArrowException, OSError, StopIteration, ValueError):
+        raise ModelError(not_ours(form)) from None
+    header = _parse_header(schema, kind, form, version)
+    columns = columns_of(header)
+    if not schema.equals(_schema(columns)):
+        raise ModelError("damaged: other columns than its header calls for")
+    try:
+        return header, [_parse_batch(message, schema, columns) for message in messages]
+    except (pa.ArrowException, OSError, ValueError, MemoryError) as error:
+        raise ModelError(f"damaged: {error}") from None
+
+
+def _parse_header(schema: Any, kind: type[_Header], form: str, version: int) -> _Header:
+    metadata = schema.metadata or {}
+    content = metadata.get(_KEY, b"")
+    preamble = read_preamble(content)
+    if preamble is None or preamble.format != form:
+        raise ModelError(not_ours(form))
+    if preamble.version != version:
+        raise OtherVersionError(other_version(form, preamble.version, version))
+    try:
+        return kind.model_validate_json(content)
+    except ValidationError as error:
+        raise ModelError(f"damaged: {explain(error)}") from None
+
+
+def _parse_batch(message: Any, schema: Any, columns: Columns) -> Values:
+    if message.type != "record batch" or _is_compressed(bytes(message.metadata)):
+        raise ModelError("damaged: something else than plain rows")
+    batch = pa.ipc.read_record_batch(message, schema)
+    batch.validate(full=True)
+    return {
+        column.name: _to_numpy(array, column)
+        for array, column in zip(batch.columns, columns, strict=True)
+    }
+
+
+@lru_cache(maxsize=32)
+def _schema(columns: Columns) -> Any:
+    return pa.schema([pa.field(column.name, _kind(column), nullable=False) for column in columns])
+
+
+def _kind(column: Column) -> Any:
+    kind = pa.from_numpy_dtype(column.dtype)
+    for size in reversed(column.shape):
+        kind = pa.list_(pa.field("item", kind, nullable=False), size)
+    return kind
+
+
+def _to_arrow(values: npt.NDArray[Any], kind: Any) -> Any:
+    if not pa.types.is_fixed_size_list(kind):
+        # Arrow's own conversions import pandas, where there is one, which takes its time.
+        content = pa.py_buffer(np.ascontiguousarray(values))
+        return pa.Array.from_buffers(kind, len(values), [None, content])
+    inner = values.reshape(-1, *values.shape[2:])
+    return pa.FixedSizeListArray.from_arrays(_to_arrow(inner, kind.value_type), type=kind)
+
+
+def _to_numpy(array: Any, column: Column) -> npt.NDArray[Any]:
+    """Return the values of a column: (rows, *shape)."""
+    rows = len(array)
+    for _ in column.shape:
+        _check_complete(array)
+        array = array.flatten()
+    _check_complete(array)
+    content = array.buffers()[1] if len(array) else b""
+    start = array.offset * column.dtype.itemsize
+    values = np.frombuffer(content, dtype=column.dtype, count=len(array), offset=start)
+    return values.reshape(rows, *column.shape).copy()  # the buffer is the file's, and as large
+
+
+def _check_complete(array: Any) -> None:
+    if array.null_count:
+        raise ModelError("damaged: a value is missing")
+
+
+def _is_compressed(metadata: bytes) -> bool:
+    """Tell whether a record batch says that its buffers are compressed.
+
+    Arrow would allocate whatever size they claim. Its messages are flatbuffers: field 2 of the
+    message is the batch, whose field 3, the compression, is missing where there is none.
+    """
+    message = int.from_bytes(metadata[:4], "little")
+    batch = _flatbuffer_field(metadata, message, 2)
+    batch += int.from_bytes(metadata[batch : batch + 4], "little")
+    return _flatbuffer_field(metadata, batch, 3) != 0
+
+
+def _flatbuffer_field(buffer: bytes, table: int, number: int) -> int:
+    """Return where a field of a table lies in a flatbuffer; 0 if the table does not have it."""
+    layout = table - int.from_bytes(buffer[table : table + 4], "little", signed=True)
+    size = int.from_bytes(buffer[layout : layout + 2], "little")
+    entry = 4 + 2 * number
+    if entry >= size:
+        return 0
+    offset = int.from_bytes(buffer[layout + entry : layout + entry + 2], "little")
+    return table + offset if offset else 0
+
+
+MOST_OUTPUTS = 1000
+_MOST_BUCKETS = 255
+
+
+class UnitRecord(Checked):
+    """The label's unit."""
+
+    start: Annotated[list[float], Field(min_length=1, max_length=MOST_OUTPUTS)]
+    scale: Annotated[float, Field(gt=0)]
+
+
+class PartHeader(Checked):
+    """What a participant has of a model, but for the tables."""
+
+    protocol: Name
+    task: Task
+    party: Name
+    features: Annotated[list[FeatureRecord], Field(min_length=1), FailFast()]
+    fraction_bits: Annotated[int, Field(ge=1, le=28)]
+    unit: UnitRecord | None
+    depth: Annotated[int, Field(ge=1, le=10)]
+    outputs: Annotated[int, Field(ge=1, le=MOST_OUTPUTS)]
+    """How many scores the model gives a sample."""
+    explains: bool = False
+    """Whether tables hold what explains scores."""
+    gains: bool = False
+    """Whether tables hold what their levels gained."""
+
+    @classmethod
+    def of(cls, part: ModelPart) -> PartHeader:
+        """Return what a part is."""
+        unit = part.unit
+        return cls(
+            protocol=part.protocol,
+            task=part.task,
+            party=part.party,
+            features=[FeatureRecord(name=f.name, owner=f.owner) for f in part.features],
+            fraction_bits=part.fraction_bits,
+            unit=None if unit is None else UnitRecord(start=list(unit.start), scale=unit.scale),
+            depth=part.depth,
+            outputs=part.leaf_shares.shape[1],
+            explains=part.reasons is not None,
+            gains=part.gains is not None,
+        )
+
+    def columns(self) -> Columns:
+        """Return what a table's row holds: -1 and NaN stand for tests that are not ours."""
+        depth, outputs, leaves = self.depth, self.outputs, 1 << self.depth
+        columns: Columns = (
+            Column("feature", np.dtype(np.int32), (depth,)),
+            Column("bucket", np.dtype(np.int16), (depth,)),
+            Column("threshold", np.dtype(np.float64), (depth,)),
+            Column("leaf_share", np.dtype(np.uint32), (outputs, leaves)),
+        )
+        if self.gains:
+            columns = (*columns, Column("gain", np.dtype(np.float64), (depth,)))
+        if not self.explains:
+            return columns
+        return (
+            *columns,
+            Column("pass_share", np.dtype(np.float64), (depth,)),
+            Column("contribution_share", np.dtype(np.uint32), (outputs, depth, leaves)),
+            Column("mean_share", np.dtype(np.uint32), (outputs,)),
+        )
+
+
+def table_bytes(depth: int, outputs: int, *, explains: bool = False) -> int:
+    """Return how many bytes a table takes at most."""
+    leaves = 4 * outputs << depth
+    more = 1024 + 8 * depth + 4 * outputs + depth * leaves if explains else 0
+    return 1280 + 24 * depth + leaves + more
+
+
+def write_tables(part: ModelPart, first: int = 0) -> bytes:
+    """Return the tables of a part from one on, each as a batch."""
+    columns = PartHeader.of(part).columns()
+    values: dict[str, npt.NDArray[Any]] = {
+        "feature": part.feature.astype(np.int32),
+        "bucket": part.bucket.astype(np.int16),
+        "threshold": part.threshold,
+        "leaf_share": part.leaf_shares,
+    }
+    if part.gains is not None:
+        values["gain"] = part.gains
+    if part.reasons is not None:
+        values |= {
+            "pass_share": part.reasons.pass_share,
+            "contribution_share": part.reasons.contributions,
+            "mean_share": part.reasons.means,
+        }
+    return b"".join(
+        batch_of({name: array[[table]] for name, array in values.items()}, columns)
+        for table in range(first, part.n_tables)
+    )
+
+
+def read_part(header: PartHeader, tables: Sequence[Values]) -> ModelPart:
+    """Return the part that tables make; raise ModelError if that cannot be."""
+    if not 1 <= len(tables) <= MOST_TABLES:
+        raise ModelError(f"{len(tables)} tables, and there are 1 to {MOST_TABLES}")
+    if any(len(values) != 1 for table in tables for values in table.values()):
+        raise ModelError("a batch that is not one table")
+    feature, bucket, threshold, leaves, *more = (
+        np.concatenate([table[column.name] for table in tables]) for column in header.columns()
+    )
+    features = tuple(Feature(f.name, f.owner) for f in header.features)
+    if feature.min() < 0 or feature.max() >= len(features):
+        raise ModelError(f"a test names a feature that is not one of the {len(features)}")
+    ours = np.array([f.owner == header.party for f in features])[feature]
+    ours |= np.isposinf(threshold)  # where a level tests nothing, as all know
+    if not (np.array_equal(bucket >= 0, ours) and np.array_equal(~np.isnan(threshold), ours)):
+        raise ModelError(f"thresholds of other tests than {header.party}'s")
+    if bucket.min() < -1 or bucket.max() >= _MOST_BUCKETS:
+        raise ModelError("a test names a bucket that cannot be")
+    objective_with(header.task, header.outputs)
+    reasons, gains = None, more.pop(0) if header.gains else None
+    if gains is not None and (header.unit is None or not np.isfinite(gains).all()):
+        raise ModelError("gains that are no numbers, or at somebody who is not told any")
+    if more:
+        reasons = PartReasons(*more)
+        if not np.array_equal((reasons.pass_share >= 0) & (reasons.pass_share <= 1), ours):
+            raise ModelError(f"shares of rows that pass other tests than {header.party}'s")
+    unit = header.unit
+    if unit is not None and len(unit.start) != header.outputs:
+        raise ModelError(f"{len(unit.start)} starts of {header.outputs} scores")
+    return ModelPart(
+        protocol=header.protocol,
+        task=header.task,
+        features=features,
+        party=header.party,
+        feature=feature.astype(np.intp),
+        bucket=bucket.astype(np.intp),
+        threshold=threshold,
+        leaf_shares=leaves,
+        fraction_bits=header.fraction_bits,
+        unit=None if unit is None else LabelUnit(tuple(unit.start), unit.scale),
+        reasons=reasons,
+        gains=gains,
+    )

@@ -1,0 +1,333 @@
+"""Whole models as ONNX and CatBoost files, with a note on their inputs.
+
+The input `features` is a table of doubles, (rows, features), NaN where a value is missing: the
+model's metadata say what each is (`files.input_note`). A regression's output is `prediction`, a
+classification's are `class`, by name where names are known, and `probabilities`.
+
+A table becomes a tree whose levels ask the same, one for each output; everything is computed in
+double precision, as we do.
+
+Other formats see numbers. The note says which number each of their inputs is: how a column's dates
+and categories become numbers, as `data.encoder` makes them.
+
+CatBoost takes all features as 32-bit floats and asks whether one is *above* a border. A border here
+is the largest such float below our threshold, so that every 32-bit float is sorted as we do. A
+double is rounded by CatBoost first, which may carry it over a threshold.
+
+`RawFormulaVal` is our score. `Probability` of two classes is ours, too; of several, CatBoost's is
+that of each class against the rest, and ours are in proportion to these.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from privet.arrays import FloatArray
+from privet.boosting.model import Feature, Model
+from privet.data.encoding import Encoder
+from privet.errors import ModelError, UnavailableError
+from privet.filesystem import write_atomically
+from privet.objectives.classification import Classification, OneVsRest
+from privet.objectives.regression import Regression
+from privet.spec.column_types import NUMBER
+from privet.version import __version__
+
+KEY = "privet.inputs"
+"""What the note is called in a model's metadata."""
+_UNITS = {
+    "boolean": "0 or 1",
+    "date": "days since 1970-01-01",
+    "time": "seconds since 1970-01-01",
+}
+
+
+def input_note(model: Model) -> str:
+    """Return what every input of a model is, in order, as JSON. Missing values are NaN."""
+    made = [(encoder, rank) for encoder in model.encoders for rank in range(len(encoder.features))]
+    if not made:
+        made = [(Encoder(feature.name, NUMBER), 0) for feature in model.features]
+    inputs = zip(model.features, made, strict=True)
+    return json.dumps([_input(feature, *how) for feature, how in inputs])
+
+
+def _input(feature: Feature, encoder: Encoder, rank: int) -> dict[str, Any]:
+    kind = encoder.kind
+    note: dict[str, Any] = {"name": feature.name, "owner": feature.owner, "kind": kind.name}
+    if kind.one_hot:
+        # A category that no test asks for may have no name here (`Encoder.needed_for`).
+        note |= {"column": encoder.column, "one_for": encoder.categories[rank] or None}
+        note["otherwise"] = "0, for missing values, too"
+    elif kind.name == "category":
+        note["numbers"] = {text: number for number, text in enumerate(encoder.categories)}
+        note["others"] = len(encoder.categories)
+    elif kind.name in _UNITS:
+        note["number"] = _UNITS[kind.name]
+    return note
+
+
+INPUT = "features"
+_OPSETS = {"": 21, "ai.onnx.ml": 5}
+"""The first that has trees of doubles with double results."""
+_IR_VERSION = 10
+_LESS, _SUM, _NO_TRANSFORM = 1, 1, 0  # as the operator numbers them
+
+
+def check_onnx() -> None:
+    """Raise UnavailableError unless ONNX files can be written."""
+    try:
+        import onnx  # noqa: F401
+    except ImportError:
+        raise UnavailableError(
+            "onnx, which writes ONNX files, is not installed: pip install 'privet[export]'"
+        ) from None
+
+
+def save_onnx(model: Model, path: str | Path) -> None:
+    """Write a model as an ONNX file, atomically."""
+    write_atomically(path, to_onnx(model).SerializeToString())
+
+
+def to_onnx(model: Model) -> Any:
+    """Return a model as an `onnx.ModelProto`."""
+    check_onnx()
+    from onnx import helper
+
+    graph, kind = _Graph(model), type(model.objective)
+    scores = graph.scores()
+    if kind is Regression:
+        graph.output("prediction", graph.add("Squeeze", scores, [1]))
+    elif kind is Classification:
+        graph.classes(graph.of_two(scores))
+    elif kind is OneVsRest:
+        graph.classes(graph.in_proportion(scores))
+    else:  # somebody's own, whose scores may mean anything
+        raise ModelError(f"{model.task}: what its scores mean cannot be said in ONNX")
+    result = helper.make_model(
+        graph.finish(),
+        opset_imports=[helper.make_opsetid(*opset) for opset in _OPSETS.items()],
+        ir_version=_IR_VERSION,
+        producer_name="privet",
+        producer_version=__version__,
+    )
+    helper.set_model_props(result, {KEY: input_note(model)})
+    return result
+
+
+class _Graph:
+    """A graph that grows, operator by operator; values go by their names."""
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+        self._nodes: list[Any] = []
+        self._constants: list[Any] = []
+        self._outputs: list[Any] = []
+
+    def add(self, operator: str, *inputs: object, **attributes: Any) -> str:
+        """Apply an operator to values by name, and to constants; return the result's name."""
+        from onnx import helper
+
+        names = [each if isinstance(each, str) else self._constant(each) for each in inputs]
+        name = f"{operator.lower()}_{len(self._nodes)}"
+        self._nodes.append(helper.make_node(operator, names, [name], **attributes))
+        return name
+
+    def output(self, name: str, value: str, columns: int | None = None) -> None:
+        """Make a value an output: numbers, a row a sample."""
+        from onnx import TensorProto
+
+        self._output(name, value, TensorProto.DOUBLE, [] if columns is None else [columns])
+
+    def scores(self) -> str:
+        """Return the scores: (rows, outputs)."""
+        model = self._model
+        trees = self.add(
+            "TreeEnsemble",
+            INPUT,
+            domain="ai.onnx.ml",
+            n_targets=len(model.base_score),
+            aggregate_function=_SUM,
+            post_transform=_NO_TRANSFORM,
+            **_trees(model),
+        )
+        return self.add("Add", trees, model.base_score[None])
+
+    def of_two(self, scores: str) -> str:
+        """Return the probabilities of two classes: the sigmoid, by `objectives.regression`."""
+        half = self.add("Mul", self.add("Tanh", self.add("Mul", scores, 0.5)), 0.5)
+        last = self.add("Add", half, 0.5)
+        return self.add("Concat", self.add("Sub", 1.0, last), last, axis=1)
+
+    def in_proportion(self, scores: str) -> str:
+        """Return probabilities in proportion to those of each class against the rest.
+
+        Their logarithms are min(s, 0) - log(1 + e^-|s|), without overflow.
+        """
+        powers = self.add("Exp", self.add("Neg", self.add("Abs", scores)))
+        logarithms = self.add("Log", self.add("Add", powers, 1.0))
+        rest = self.add("Sub", self.add("Min", scores, 0.0), logarithms)
+        return self.add("Softmax", rest, axis=1)
+
+    def classes(self, probabilities: str) -> None:
+        """Make classes and their probabilities outputs: the last class, of several alike."""
+        from onnx import TensorProto
+
+        names = self._model.classes
+        kind = TensorProto.STRING if names else TensorProto.INT64
+        found = self.add("ArgMax", probabilities, axis=1, keepdims=0, select_last_index=1)
+        if names:
+            found = self.add("Gather", np.array(names, dtype=object), found)
+        self._output("class", found, kind, [])
+        self.output("probabilities", probabilities, max(2, len(self._model.base_score)))
+
+    def finish(self) -> Any:
+        """Return the graph."""
+        from onnx import TensorProto, helper
+
+        shape: list[str | int] = ["rows", len(self._model.features)]
+        return helper.make_graph(
+            self._nodes,
+            "decision tables",
+            [helper.make_tensor_value_info(INPUT, TensorProto.DOUBLE, shape)],
+            self._outputs,
+            self._constants,
+        )
+
+    def _output(self, name: str, value: str, kind: int, columns: Sequence[int]) -> None:
+        from onnx import helper
+
+        self._nodes.append(helper.make_node("Identity", [value], [name]))
+        self._outputs.append(helper.make_tensor_value_info(name, kind, ["rows", *columns]))
+
+    def _constant(self, value: object) -> str:
+        from onnx import numpy_helper
+
+        name = f"constant_{len(self._constants)}"
+        self._constants.append(numpy_helper.from_array(np.asarray(value), name))
+        return name
+
+
+def _trees(model: Model) -> dict[str, Any]:
+    """Return what the trees' operator takes: a tree for each table and output.
+
+    Nodes of a tree are numbered level by level; node k of a level has the children 2k, where a
+    sample goes that passes the test, and 2k + 1 of the next, or these leaves.
+    """
+    from onnx import numpy_helper
+
+    tables, depth = model.feature.shape
+    inner, leaves = (1 << depth) - 1, 1 << depth
+    levels = np.repeat(np.arange(depth), 1 << np.arange(depth))
+    in_level = np.concatenate([np.arange(1 << level) for level in range(depth)])
+    last = levels == depth - 1
+    outputs = len(model.base_score)
+    n_trees = tables * outputs
+    tree = np.arange(n_trees)[:, None]
+    first = np.where(last, 2 * in_level, (2 << levels) - 1 + 2 * in_level)
+    passing = np.where(last, leaves * tree, inner * tree) + first
+
+    def per_node(of_level: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Spread what levels of tables have over the nodes of all trees."""
+        return np.repeat(of_level[:, levels], outputs, axis=0).reshape(-1)
+
+    at_leaf = np.tile(last, n_trees).astype(np.int64).tolist()
+    modes = np.full(n_trees * inner, _LESS, dtype=np.uint8)
+    targets = np.repeat(np.tile(np.arange(outputs), tables), leaves)
+    return {
+        "tree_roots": (inner * tree[:, 0]).tolist(),
+        "nodes_featureids": per_node(model.feature).tolist(),
+        "nodes_splits": numpy_helper.from_array(per_node(model.threshold)),
+        "nodes_modes": numpy_helper.from_array(modes),
+        "nodes_missing_value_tracks_true": [1] * (n_trees * inner),
+        "nodes_truenodeids": passing.reshape(-1).tolist(),
+        "nodes_trueleafs": at_leaf,
+        "nodes_falsenodeids": (passing + 1).reshape(-1).tolist(),
+        "nodes_falseleafs": at_leaf,
+        "leaf_targetids": targets.tolist(),
+        "leaf_weights": numpy_helper.from_array(model.leaf_values.reshape(-1)),
+    }
+
+
+_LOSSES = {Regression: "RMSE", Classification: "Logloss", OneVsRest: "MultiClassOneVsAll"}
+
+
+def save_catboost(model: Model, path: str | Path) -> None:
+    """Write a model for CatBoost, atomically."""
+    write_atomically(path, json.dumps(to_catboost(model)).encode())
+
+
+def to_catboost(model: Model) -> dict[str, Any]:
+    """Return a model as the JSON object that CatBoost reads."""
+    loss = _LOSSES.get(type(model.objective))
+    if loss is None:
+        raise ModelError(f"{model.task}: CatBoost has no loss that says what its scores mean")
+    borders = borders_of(model.threshold)
+    tested = [np.unique(borders[model.feature == j]) for j in range(len(model.features))]
+    starts = np.cumsum([0, *map(len, tested)])
+    trees = []
+    for table in range(model.n_tables):
+        tests = zip(model.feature[table].tolist(), borders[table].tolist(), strict=True)
+        splits = [
+            {
+                "border": border,
+                "float_feature_index": j,
+                "split_index": int(starts[j] + np.searchsorted(tested[j], border)),
+                "split_type": "FloatFeature",
+            }
+            for j, border in tests
+        ]
+        # Its first split is the lowest bit of a leaf's number, ours the highest.
+        trees.append(
+            {"splits": splits[::-1], "leaf_values": model.leaf_values[table].T.ravel().tolist()}
+        )
+    return {
+        "features_info": {
+            "float_features": [
+                {
+                    "borders": tested[j].tolist(),
+                    "feature_id": feature.name,
+                    "feature_index": j,
+                    "flat_feature_index": j,
+                    "has_nans": True,
+                    "nan_value_treatment": "AsFalse",
+                }
+                for j, feature in enumerate(model.features)
+            ]
+        },
+        "model_info": {**_meaning(model, loss), KEY: input_note(model)},
+        "oblivious_trees": trees,
+        "scale_and_bias": [1, model.base_score.tolist()],
+    }
+
+
+def borders_of(thresholds: FloatArray) -> FloatArray:
+    """Return the 32-bit floats x that thresholds t turn into: above x is what is not below t.
+
+    A threshold of -inf, which only missing values pass, becomes the least float of all; one of inf,
+    which everything passes, the largest.
+    """
+    largest = np.finfo(np.float32).max
+    rounded = np.clip(thresholds, -largest, largest).astype(np.float32)
+    below = np.nextafter(rounded, -largest)
+    return np.where(rounded < thresholds, rounded, below).astype(np.float64)
+
+
+def _meaning(model: Model, loss: str) -> dict[str, Any]:
+    """Return what tells CatBoost of a model's task and classes."""
+    about: dict[str, Any] = {
+        "params": {"loss_function": {"type": loss}, "flat_params": {"loss_function": loss}}
+    }
+    if model.objective.has_classes:
+        n_classes = max(2, len(model.base_score))
+        about["class_params"] = {
+            "class_label_type": "String" if model.classes else "Integer",
+            "class_names": list(model.classes) or list(range(n_classes)),
+            "class_to_label": list(range(n_classes)),
+            "classes_count": 0,
+        }
+    return about

@@ -144,18 +144,13 @@ def _first_words(kind: type) -> str:
 
 
 def _documented(module: ModuleType) -> Iterator[str]:
-    """Yield what a module says of the file that it reads, with its example as TOML."""
+    """Yield the docstring of a module that reads a file, with its examples as TOML."""
     text = inspect.getdoc(module) or ""
-    lines = text.splitlines()
-    inside = [number for number, line in enumerate(lines) if line.startswith("    ")]
-    before, example, after = (
-        lines[: inside[0]],
-        lines[inside[0] : inside[-1] + 1],
-        lines[inside[-1] + 1 :],
-    )
-    yield "\n".join(before)
-    yield "```toml\n" + textwrap.dedent("\n".join(example)) + "\n```"
-    yield "\n".join(after) + "\n"
+    for part in re.split(r"((?:^    .*\n(?:\n+(?=    ))?)+)", text + "\n", flags=re.MULTILINE):
+        if part.startswith("    "):
+            yield "```toml\n" + textwrap.dedent(part).rstrip() + "\n```"
+        else:
+            yield "\n" * part.startswith("\n") + part.strip("\n") + "\n"
 
 
 _PAGES = {

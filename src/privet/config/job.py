@@ -18,9 +18,7 @@
     address = "bank.example:7401"
     fingerprint = "91ab..."
 
-It says nothing about anybody's data.
-
-    align = true
+The job describes no participant's data. With `align = true`, `[ids]` sets the parts of an id:
 
     [ids]
     parts = ["name", "born"]
@@ -29,7 +27,7 @@ It says nothing about anybody's data.
     [ids.normalise]
     name = ["strip", "casefold"]
 
-Each participant says in its own file which columns the parts are, in this order.
+Each participant names the columns of these parts in its party.toml, in the same order.
 """
 
 from __future__ import annotations

@@ -11,12 +11,13 @@
     id = "customer"
     label = "churned"
 
-Paths are relative to the file.
+Paths are relative to the file. For rows in shards, `[cluster]` starts the workers as processes of
+this machine:
 
     [cluster]
-    local = 4                          # processes on this machine
+    local = 4
 
-or, on machines that Dask looks after:
+or on machines that a Dask scheduler manages:
 
     [cluster]
     scheduler = "tls://scheduler.bank.example:8786"
@@ -24,8 +25,8 @@ or, on machines that Dask looks after:
     certificate = "client.pem"
     key = "client.key"
 
-Without this, they are threads of one process. It is nobody else's business. A dealer has a file of
-its own for it, which says the same without the line `[cluster]`.
+Without it, workers are threads of one process. A dealer has a file of its own for these keys,
+without the line `[cluster]`. The recipient of a service sets its HTTP endpoint:
 
     [endpoint]
     address = "0.0.0.0:8443"
@@ -34,7 +35,7 @@ its own for it, which says the same without the line `[cluster]`.
     key = "scores.shop.example.key"
     hosts = ["scores.shop.example"]
 
-All of it has defaults, which are for programs on the same machine.
+All keys of both tables have defaults, which suit programs on the same machine.
 """
 
 from __future__ import annotations

@@ -1,48 +1,45 @@
-"""`src/privet/README.md` is the architecture document, so it is checked against the code."""
+"""`src/privet/README.md` describes the architecture, so it is checked against the code."""
 
 from __future__ import annotations
 
-import ast
 import re
 from pathlib import Path
+
+import tomlkit
 
 import privet
 
 PACKAGE = Path(privet.__file__).parent
+MAX_LINES = 600
 
 
-def _modules() -> set[str]:
-    paths = (path.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py"))
-    return {str(path) for path in paths if path.name != "__init__.py"}
+def _layers() -> list[set[str]]:
+    """Return the layers of the import contract, from the top."""
+    settings = tomlkit.parse((PACKAGE.parents[1] / "pyproject.toml").read_text()).unwrap()
+    (contract,) = (
+        each for each in settings["tool"]["importlinter"]["contracts"] if each["type"] == "layers"
+    )
+    return [set(layer.split(" | ")) for layer in contract["layers"]]
 
 
-def _listed() -> list[str]:
-    return re.findall(r"^\d+\. `([\w/]+\.py)`", (PACKAGE / "README.md").read_text(), re.MULTILINE)
+def test_the_readme_lists_the_layers_of_the_import_contract() -> None:
+    rows = re.findall(r"^\| ([`\w, ]+) \|", (PACKAGE / "README.md").read_text(), re.MULTILINE)
+    listed = [name for row in rows for name in re.findall(r"`(\w+)`", row)]
+    for layer in _layers():
+        here, listed = listed[: len(layer)], listed[len(layer) :]
+        assert set(here) == layer
+    assert listed == []
 
 
-def _imports(module: str) -> set[str]:
-    found = set()
-    for node in ast.walk(ast.parse((PACKAGE / module).read_text())):
-        names = []
-        if isinstance(node, ast.ImportFrom) and node.module:
-            names = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
-        elif isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
-        found |= {name.removeprefix("privet.").replace(".", "/") + ".py" for name in names}
-    return found & _modules()
+def test_the_readme_names_files_that_exist() -> None:
+    named = re.findall(r"`([\w/]+\.py)`", (PACKAGE / "README.md").read_text())
+    assert named
+    assert [name for name in named if not (PACKAGE / name).is_file()] == []
 
 
-def test_every_module_is_listed_once() -> None:
-    assert sorted(_listed()) == sorted(_modules())
-
-
-def test_the_list_is_in_reading_order() -> None:
-    """Whoever reads from top to bottom never meets an import that was not explained yet."""
-    listed = _listed()
-    for position, module in enumerate(listed):
-        assert _imports(module) <= set(listed[:position]), module
-
-
-def test_files_fit_in_a_head() -> None:
-    lengths = {m: len((PACKAGE / m).read_text().splitlines()) for m in _modules()}
-    assert {m: n for m, n in lengths.items() if n > 600} == {}
+def test_no_module_is_too_long() -> None:
+    lengths = {
+        str(path.relative_to(PACKAGE)): len(path.read_text().splitlines())
+        for path in PACKAGE.rglob("*.py")
+    }
+    assert {name: n for name, n in lengths.items() if n > MAX_LINES} == {}

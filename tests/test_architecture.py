@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from graphlib import TopologicalSorter
 from pathlib import Path
 
+import grimp
 import tomlkit
 
 import privet
@@ -35,6 +37,14 @@ def test_the_readme_names_files_that_exist() -> None:
     named = re.findall(r"`([\w/]+\.py)`", (PACKAGE / "README.md").read_text())
     assert named
     assert [name for name in named if not (PACKAGE / name).is_file()] == []
+
+
+def test_no_imports_form_a_cycle() -> None:
+    """Not even those inside functions, or for types only."""
+    graph = grimp.build_graph("privet")
+    imports = {name: graph.find_modules_directly_imported_by(name) for name in graph.modules}
+    assert len(imports) > 100
+    TopologicalSorter(imports).prepare()
 
 
 def test_no_module_is_too_long() -> None:
